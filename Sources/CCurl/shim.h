@@ -7,6 +7,8 @@
 
 // For text of other charsets; libc's, which the engine does not need.
 #include <iconv.h>
+// For a session's thread, which waits for sockets; the engine has none.
+#include <sys/epoll.h>
 
 // Its macros check the types of literal options only, and warn of the functions below.
 #define CURL_DISABLE_TYPECHECK
@@ -69,6 +71,15 @@ static inline void *hutch_curl_info_pointer(CURL *easy, CURLINFO info) {
 
 static inline int hutch_curl_multi_number(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value) == CURLM_OK;
+}
+// What libcurl calls when it wants other sockets watched, or another time to be called at.
+static inline int hutch_curl_multi_callbacks(CURLM *multi, void *context,
+                                             curl_socket_callback sockets,
+                                             curl_multi_timer_callback timer) {
+  return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, sockets) == CURLM_OK &&
+         curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, context) == CURLM_OK &&
+         curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, timer) == CURLM_OK &&
+         curl_multi_setopt(multi, CURLMOPT_TIMERDATA, context) == CURLM_OK;
 }
 static inline int hutch_curl_share_data(CURLSH *share, curl_lock_data data) {
   return curl_share_setopt(share, CURLSHOPT_SHARE, data) == CURLSHE_OK;

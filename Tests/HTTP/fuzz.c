@@ -152,15 +152,7 @@ static void fuzz_responses(uint32_t cache_flags, uint32_t request_flags,
   hutch_cache_release(cache);
 }
 
-/* LeakSanitizer asks for it at the end of a process. Of about thirty seeds one, 0x8dd86d4344128de8,
-   has it report two lists of libcurl's (CURLOPT_COOKIEFILE); the cause is not known. The other
-   tests look for leaks. */
-static int looks_for_no_leaks;
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void) { return looks_for_no_leaks; }
-
 TEST(mutated_responses_store_nothing_wrong) {
-  looks_for_no_leaks = 1;
   uint64_t state = seed();
   int rounds = 120 * scale() / SANITIZED_BY;
   hutch_http_header kind = {"X-Kind", "1"}, range = {"Range", "bytes=0-3"};

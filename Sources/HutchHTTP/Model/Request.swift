@@ -125,6 +125,14 @@ final class Request {
     self.fields = fields
   }
 
+  /// A transfer of the request runs code of the host.
+  var callsHost: Bool {
+    let calls =
+      complete != nil || onProgress != nil || onResponse != nil || onBody != nil
+      || onRedirect != nil || onChallenge != nil || release != nil
+    return calls || body != nil || port != nil || queue != nil || !decoders.isEmpty
+  }
+
   deinit {
     hutch_port_release(port)
     hutch_queue_release(queue)

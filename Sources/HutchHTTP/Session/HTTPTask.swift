@@ -64,9 +64,13 @@ final class HTTPTask {
 
   /// See HTTPTask+Here.swift.
   private let mayBeAnsweredHere: Bool
+  /// No code of the host runs on its behalf: neither a callback of the task, nor a listener of a
+  /// cache.
+  let isSilent: Bool
 
   init(_ request: Request, of session: Session, priority: Int) {
     mayBeAnsweredHere = HTTPTask.mayBeAnsweredHere(request, session.configuration)
+    isSilent = session.configuration.cache == nil && !request.callsHost
     self.request = request
     self.session = session
     self.priority = priority
@@ -90,19 +94,18 @@ final class HTTPTask {
   func removeHost() {
     guard hosts.wrappingSubtract(1, ordering: .relaxed).newValue == 0 else { return }
     session.lock.lock()
-    let isStuck = state == .suspended
-    if isStuck { change(to: .cancelling) }
+    let wakes = state == .suspended && change(to: .cancelling)
     session.lock.unlock()
-    if isStuck { session.wake() }
+    if wakes { session.wake() }
   }
 
   // MARK: wishes
 
-  /// The caller holds the session's lock.
-  private func change(to new: State) {
+  /// The caller holds the session's lock, and wakes the thread after it if this says so.
+  private func change(to new: State) -> Bool {
     state = new
     isPausing.store(new == .suspended, ordering: .relaxed)
-    session.attend(to: self)
+    return session.attend(to: self)
   }
 
   func resume() {
@@ -110,57 +113,53 @@ final class HTTPTask {
     let isNews = state == .suspended
     isHeld = isNews && !hasBegun && mayBeAnsweredHere && session.end == nil
     let isHere = isHeld
-    if isNews {
-      hasBegun = true
-      change(to: .running)
-    }
+    if isNews { hasBegun = true }
+    let wakes = isNews && change(to: .running)
     session.lock.unlock()
-    if isHere { answerHere() } else if isNews { session.wake() }
+    if isHere { answerHere() } else if wakes { session.wake() }
   }
 
   /// The session's thread may have the task: there is no answer in memory.
   func letGo() {
     session.lock.lock()
     isHeld = false
-    session.attend(to: self)
+    let wakes = session.attend(to: self)
     session.lock.unlock()
-    session.wake()
+    if wakes { session.wake() }
   }
 
   /// A session that ends waits for the tasks that run, so none of them stops any more.
   func suspend() {
     session.lock.lock()
-    let isNews = state == .running && session.end == nil
-    if isNews { change(to: .suspended) }
+    let wakes = state == .running && session.end == nil && change(to: .suspended)
     session.lock.unlock()
-    if isNews { session.wake() }
+    if wakes { session.wake() }
   }
 
   /// Returns the state before.
   func cancel() -> State {
     session.lock.lock()
     let before = state
-    let isNews = before == .suspended || before == .running
-    if isNews { change(to: .cancelling) }
+    let wakes = (before == .suspended || before == .running) && change(to: .cancelling)
     session.lock.unlock()
-    if isNews { session.wake() }
+    if wakes { session.wake() }
     return before
   }
 
   func setPriority(_ new: Int) {
     session.lock.lock()
-    let isNews = priority != new && state != .ended
-    if isNews {
+    var wakes = false
+    if priority != new, state != .ended {
       priority = new
-      session.attend(to: self)
+      wakes = session.attend(to: self)
     }
     session.lock.unlock()
-    if isNews { session.wake() }
+    if wakes { session.wake() }
   }
 
-  /// For a session that ends. The caller holds its lock.
+  /// For a session that ends. The caller is its thread, and holds its lock.
   func cancelForEnd() {
-    if state == .suspended || state == .running { change(to: .cancelling) }
+    if state == .suspended || state == .running { _ = change(to: .cancelling) }
   }
 
   // MARK: what the thread tells

@@ -4,7 +4,7 @@ import CSystem
 
 /// The objects of libcurl and libhutch that a session needs.
 struct Library {
-  let multi: UnsafeMutableRawPointer
+  let sockets: Sockets
   let share: UnsafeMutableRawPointer
   let queue: OpaquePointer
 
@@ -21,26 +21,22 @@ struct Library {
     {
       throw Failure(.unsupported, "this libcurl has no HTTP/2")
     }
+    let sockets = try Sockets()
     var options = hutch_queue_options()
     options.struct_size = MemoryLayout<hutch_queue_options>.size
     options.flags = UInt32(HUTCH_QUEUE_NO_THREADS)
     var queue: OpaquePointer?
     guard hutch_queue_create(&options, &queue) == HUTCH_OK, let queue else { throw .noMemory }
-    guard let multi = curl_multi_init() else {
-      hutch_queue_release(queue)
-      throw .noMemory
-    }
     guard let share = curl_share_init() else {
       hutch_queue_release(queue)
-      curl_multi_cleanup(multi)
       throw .noMemory
     }
     // Without functions for locks: one thread uses it.
     _ = hutch_curl_share_data(share, CURL_LOCK_DATA_SSL_SESSION)
     if configuration.keepsCookies { _ = hutch_curl_share_data(share, CURL_LOCK_DATA_COOKIE) }
     let perHost = configuration.connectionsPerHost
-    _ = hutch_curl_multi_number(multi, CURLMOPT_MAX_HOST_CONNECTIONS, perHost)
-    return Library(multi: multi, share: share, queue: queue)
+    _ = hutch_curl_multi_number(sockets.multi, CURLMOPT_MAX_HOST_CONNECTIONS, perHost)
+    return Library(sockets: sockets, share: share, queue: queue)
   }
 }
 

@@ -8,6 +8,7 @@
 //
 //     HTTPTask   what the host holds: wishes, state, and the result; under the session's lock
 //     Transfer   a task that has begun, with its easy handle; only the session's thread has it
+//     Sockets    the multi handle, and what the thread waits for: sockets, a time, other threads
 //
 // A session refers to each of its tasks until the task has made its completion. The thread refers
 // to the session until it ends.
@@ -19,8 +20,8 @@ import CSystem
 final class Session {
   let configuration: Configuration
   let forks = Process.forks
-  /// Of libcurl. Other threads use it for `curl_multi_wakeup` only.
-  let multi: UnsafeMutableRawPointer
+  /// Other threads use it for `wake` only.
+  let sockets: Sockets
   /// Cookies and TLS sessions of all transfers; the thread's.
   let share: UnsafeMutableRawPointer
   /// Has no threads: the session's thread runs it to leave completions in ports.
@@ -57,6 +58,8 @@ final class Session {
   var leaders = GrowingArray<Unmanaged<Transfer>>()
   /// A task has ended since the thread looked for something to do.
   var hasEnded = false
+  /// Tasks have ended whose waiters have not been woken: see `readResults`.
+  var owesSignal = false
   /// It submits a completion to libhutch.
   var isSubmitting = false
   /// When the timeouts are looked at next; CLOCK_MONOTONIC.
@@ -75,14 +78,13 @@ final class Session {
     self.configuration = configuration
     self.lock = lock
     self.changed = changed
-    multi = library.multi
+    sockets = library.sockets
     share = library.share
     portQueue = library.queue
     Process.watchForks()
   }
 
   deinit {
-    curl_multi_cleanup(multi)
     curl_share_cleanup(share)
     hutch_queue_release(portQueue)
   }
@@ -113,19 +115,23 @@ final class Session {
     if isNews { wake() }
   }
 
-  /// Makes the thread look at a task. The caller holds the lock, and calls `wake` after it.
-  func attend(to task: HTTPTask) {
-    guard !task.isAttended, !task.isHeld, task.state != .ended else { return }
+  /// Makes the thread look at a task. The caller holds the lock. True: the caller wakes the thread
+  /// once it has let the lock go. With a task on the list before, an earlier caller does: the
+  /// thread takes the whole list.
+  func attend(to task: HTTPTask) -> Bool {
+    guard !task.isAttended, !task.isHeld, task.state != .ended else { return false }
     task.isAttended = true
-    if attended == nil {
+    let isFirst = attended == nil
+    if isFirst {
       attended = task
     } else {
       lastAttended?.takeUnretainedValue().nextAttended = task
     }
     lastAttended = Unmanaged.passUnretained(task)
+    return isFirst
   }
 
-  func wake() { _ = curl_multi_wakeup(multi) }
+  func wake() { sockets.wake() }
 
   /// Waits until `isDone`, which is asked with the lock held.
   func wait(_ timeout: Int64, until isDone: () -> Bool) throws(Failure) -> Status {

@@ -4,11 +4,11 @@ import CSystem
 
 /// What libcurl is told of a request.
 extension Transfer {
-  /// Sets every option anew, so that no request has one of another.
+  /// Sets every option anew. The handle is new, or has been reset: no request has an option of
+  /// another.
   func setOptions(
     _ easy: UnsafeMutableRawPointer, _ words: UnsafeMutablePointer<CChar>
   ) throws(Failure) {
-    curl_easy_reset(easy)
     try setLines()
     let options = Options(easy)
     options.set(CURLOPT_ERRORBUFFER, words)
@@ -18,7 +18,7 @@ extension Transfer {
     options.set(CURLOPT_PATH_AS_IS, 1)
     options.set(CURLOPT_SHARE, session.share)
     options.set(CURLOPT_NOPROGRESS, 0)
-    options.set(CURLOPT_BUFFERSIZE, 65_536)
+    options.set(CURLOPT_BUFFERSIZE, session.bufferSize)
     options.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     options.set(CURLOPT_HTTPHEADER, lines)
     let connect = configuration.connectTimeout

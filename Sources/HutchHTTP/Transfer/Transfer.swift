@@ -106,7 +106,7 @@ final class Transfer {
 
   private func remove() {
     guard isAdded else { return }
-    curl_multi_remove_handle(session.multi, easy)
+    curl_multi_remove_handle(session.sockets.multi, easy)
     isAdded = false
   }
 
@@ -125,17 +125,22 @@ final class Transfer {
     let (easy, words) = try handle()
     words.pointee = 0
     try setOptions(easy, words)
-    guard curl_multi_add_handle(session.multi, easy) == CURLM_OK else { throw .noMemory }
+    guard curl_multi_add_handle(session.sockets.multi, easy) == CURLM_OK else { throw .noMemory }
     isAdded = true
     metrics.requests += 1
     if isPaused { curl_easy_pause(easy, CURLPAUSE_ALL) }
   }
 
-  /// Makes what libcurl needs, once.
+  /// What libcurl needs: it is made once. The handle has no options.
   private func handle() throws(Failure) -> (
     UnsafeMutableRawPointer, UnsafeMutablePointer<CChar>
   ) {
-    if let easy, let words { return (easy, words) }
+    if let easy, let words {
+      // libcurl 7.88 does not free this list when it resets a handle.
+      _ = hutch_curl_pointer(easy, CURLOPT_COOKIEFILE, nil)
+      curl_easy_reset(easy)
+      return (easy, words)
+    }
     let words = try Allocation.array(CChar.self, Int(CURL_ERROR_SIZE))
     guard let easy = curl_easy_init() else {
       free(words)

@@ -1,0 +1,113 @@
+/* Threads that wait for tasks. Each wakes when its task has ended, whatever ends beside it. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "http.h"
+
+typedef struct waiter {
+  hutch_http_task *task;
+  pthread_t thread;
+  _Atomic hutch_status status;
+  _Atomic int is_back;
+} waiter;
+
+static void *wait_for_it(void *context) {
+  waiter *w = context;
+  w->status = hutch_http_task_wait(w->task, 30 * HUTCH_SECOND);
+  w->is_back = 1;
+  return NULL;
+}
+
+static void start_waiting(waiter *w, hutch_http_task *task) {
+  *w = (waiter){.task = task, .status = HUTCH_WOULD_BLOCK};
+  CHECK(pthread_create(&w->thread, NULL, wait_for_it, w) == 0);
+}
+
+static void stop_waiting(waiter *w) {
+  pthread_join(w->thread, NULL);
+  CHECK_STATUS(HUTCH_OK, w->status);
+}
+
+TEST(each_of_many_waiters_comes_back) {
+  enum { TASKS = 48, WAITERS = 2 * TASKS };
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration,
+                                            .connections_per_host = 16};
+  hutch_http_session *session = new_session(&configuration);
+  hutch_http_request request = get(url_of("plain", "/hello.txt"));
+  hutch_http_task *tasks[TASKS];
+  waiter waiters[WAITERS];
+  for (int index = 0; index < TASKS; index++)
+    CHECK_OK(hutch_http_task_create(session, &request, &tasks[index]));
+  for (int index = 0; index < WAITERS; index++)
+    start_waiting(&waiters[index], tasks[index % TASKS]);
+  /* The last one first, so that the tasks end in another order than their waiters began. */
+  for (int index = TASKS - 1; index >= 0; index--) CHECK_OK(hutch_http_task_resume(tasks[index]));
+  for (int index = 0; index < WAITERS; index++) stop_waiting(&waiters[index]);
+  for (int index = 0; index < TASKS; index++) {
+    CHECK(body_has(tasks[index], "hello\n"));
+    hutch_http_task_release(tasks[index]);
+  }
+  end_session(session);
+}
+
+/* A completion that does not return before the waiter of another task is back. */
+typedef struct meeting {
+  waiter other;
+  int has_met, is_late;
+} meeting;
+
+static void meet(void *context, const hutch_http_completion *completion) {
+  meeting *m = context;
+  (void)completion;
+  if (state_of(m->other.task) != HUTCH_HTTP_ENDED) return;
+  m->has_met = 1;
+  struct timespec pause = {0, 1000000};
+  for (int turn = 0; turn < 10000 && !m->other.is_back; turn++) nanosleep(&pause, NULL);
+  m->is_late = !m->other.is_back;
+}
+
+/* Keeps the session's thread. */
+typedef struct hold {
+  _Atomic int is_held, may_go;
+} hold;
+
+static void keep(void *context, hutch_http_task *task) {
+  hold *h = context;
+  (void)task;
+  h->is_held = 1;
+  while (!h->may_go) sched_yield();
+}
+
+/* The thread of the session is kept until the responses of both tasks have been sent, so that it
+   finds both in one step. Where it does not, the round has nothing to say. */
+TEST(a_waiter_is_back_before_the_next_callback_is_made) {
+  hutch_http_session *session = new_session(NULL), *other = new_session(NULL);
+  int meetings = 0;
+  for (int round = 0; round < 20 && meetings < 3; round++) {
+    meeting m = {0};
+    hold h = {0};
+    hutch_http_request silent = get(url_of("wire", "/wait?ms=20"));
+    hutch_http_request loud = get(url_of("wire", "/wait?ms=40"));
+    loud.context = &m;
+    loud.complete = meet;
+    hutch_http_request holding = get(url_of("plain", "/hello.txt"));
+    holding.context = &h;
+    holding.on_response = keep;
+    start_waiting(&m.other, begin(session, &silent));
+    hutch_http_task *tasks[2] = {begin(session, &loud), begin(session, &holding)};
+    while (!h.is_held) sched_yield();
+    hutch_http_request later = get(url_of("wire", "/wait?ms=60"));
+    hutch_http_task_release(fetch(other, &later));
+    h.may_go = 1;
+    for (int index = 0; index < 2; index++) {
+      CHECK_EQUAL(HUTCH_OK, result_of(tasks[index]));
+      hutch_http_task_release(tasks[index]);
+    }
+    stop_waiting(&m.other);
+    hutch_http_task_release(m.other.task);
+    CHECK(!m.is_late);
+    meetings += m.has_met;
+  }
+  end_session(session);
+  end_session(other);
+}
