@@ -154,7 +154,7 @@ typedef struct hutch_http_configuration {
   hutch_cache *cache;   /* where responses are stored, see CACHING; the session keeps a
                            reference. NULL: none */
   uint32_t cache_mode;  /* HUTCH_HTTP_CACHE_*, for requests that name none; 0: BY_PROTOCOL */
-  uint32_t cache_flags; /* HUTCH_HTTP_CACHE_SHARED, HUTCH_HTTP_CACHE_NO_LEASES, or 0 */
+  uint32_t cache_flags; /* HUTCH_HTTP_CACHE_SHARED, _CDN, _NO_LEASES, or 0 */
   int64_t cache_lease;  /* how long a session that was killed keeps others waiting; 0: 5 s */
 } hutch_http_configuration;
 
@@ -176,7 +176,10 @@ enum {
 
 enum {
   HUTCH_HTTP_CACHE_SHARED = 1,   /* the cache has more than one user: nothing private is stored */
-  HUTCH_HTTP_CACHE_NO_LEASES = 2 /* do not wait for requests of other sessions, see CACHING */
+  HUTCH_HTTP_CACHE_NO_LEASES = 2, /* do not wait for requests of other sessions, see CACHING */
+  HUTCH_HTTP_CACHE_CDN = 4       /* SHARED, and the cache works for the origin servers, as a CDN
+                                    does: CDN-Cache-Control (RFC 9213) decides about a response
+                                    that has it, in place of Cache-Control and Expires */
 };
 
 /*

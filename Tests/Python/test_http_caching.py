@@ -42,3 +42,15 @@ def test_a_body_of_an_unknown_coding_is_given_as_it_came(session, origin):
         assert (response.content, response.from_cache) == (b"obql", from_cache)
         assert response.headers["content-encoding"] == "rot13"
     assert asked("py_coding") == 1
+
+
+def test_the_cache_of_a_cdn_obeys_its_own_field(origin):
+    url, tell, asked = origin
+    tell("py_cdn", "200 OK\nCache-Control: no-store\nCDN-Cache-Control: max-age=1000\n\none")
+    for options, expected in (({"cdn_cache": True}, True), ({"shared_cache": True}, False),
+                              ({}, False)):
+        with hutch.Cache() as cache, http.Session(cache=cache, **options) as session:
+            session.get(url("py_cdn"))
+            assert session.get(url("py_cdn")).from_cache is expected
+    with pytest.raises(http.InvalidRequest):
+        http.Session(cdn_cache=True)

@@ -17,6 +17,8 @@ struct CacheControl {
   /// RFC 8246.
   var isImmutable = false
   var onlyIfCached = false
+  /// They are those of CDN-Cache-Control, beside which Expires does not count.
+  var isTargeted = false
   var maxAge: Int64?
   var sharedMaxAge: Int64?
   var minFresh: Int64?

@@ -54,7 +54,7 @@ extension StoredResponse {
     if isShared, let age = control.sharedMaxAge { return age }
     if let age = control.maxAge { return age }
     // One that is malformed, as "0" is, means the past.
-    guard fields.value(of: "Expires") != nil else { return nil }
+    guard !control.isTargeted, fields.value(of: "Expires") != nil else { return nil }
     guard let expires = self.date("Expires") else { return 0 }
     return max(0, expires - date)
   }

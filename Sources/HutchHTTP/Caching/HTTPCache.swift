@@ -13,28 +13,31 @@ final class HTTPCache {
   let term: Int64
   /// For more than one user (RFC 9111, section 1).
   let isShared: Bool
+  /// It works for the origin servers, as a CDN does: CDN-Cache-Control is for it (RFC 9213).
+  let isTargeted: Bool
   let mode: UInt32
   private let clock: hutch_clock?
   private let clockContext: UnsafeMutableRawPointer?
 
   private convenience init(
-    _ pointer: OpaquePointer, isShared: Bool, mode: UInt32, term: Int64
+    _ pointer: OpaquePointer, flags: UInt32, mode: UInt32, term: Int64
   ) throws(Failure) {
     var options = hutch_options()
     options.struct_size = MemoryLayout<hutch_options>.size
     guard hutch_get_options(pointer, &options) == HUTCH_OK else {
       throw .invalid("the cache cannot be used")
     }
-    self.init(pointer, options, isShared: isShared, mode: mode, term)
+    self.init(pointer, options, flags: flags, mode: mode, term)
   }
 
   private init(
-    _ pointer: OpaquePointer, _ options: hutch_options, isShared: Bool, mode: UInt32, _ term: Int64
+    _ pointer: OpaquePointer, _ options: hutch_options, flags: UInt32, mode: UInt32, _ term: Int64
   ) {
     self.term = term
     clock = options.clock
     clockContext = options.clock_context
-    self.isShared = isShared
+    isTargeted = flags & UInt32(HUTCH_HTTP_CACHE_CDN) != 0
+    isShared = isTargeted || flags & UInt32(HUTCH_HTTP_CACHE_SHARED) != 0
     self.mode = mode
     self.pointer = hutch_cache_retain(pointer)
     var memory: OpaquePointer?
@@ -53,7 +56,8 @@ final class HTTPCache {
 
   static func optional(_ given: hutch_http_configuration) throws(Failure) -> HTTPCache? {
     try checkFlags(
-      given.cache_flags, UInt32(HUTCH_HTTP_CACHE_SHARED | HUTCH_HTTP_CACHE_NO_LEASES))
+      given.cache_flags,
+      UInt32(HUTCH_HTTP_CACHE_SHARED | HUTCH_HTTP_CACHE_NO_LEASES | HUTCH_HTTP_CACHE_CDN))
     let lease = try checkedDuration(given.cache_lease)
     let mode = try checkedMode(given.cache_mode)
     guard let cache = given.cache else {
@@ -64,9 +68,14 @@ final class HTTPCache {
     }
     let hasLeases = given.cache_flags & UInt32(HUTCH_HTTP_CACHE_NO_LEASES) == 0
     return try HTTPCache(
-      cache, isShared: given.cache_flags & UInt32(HUTCH_HTTP_CACHE_SHARED) != 0,
+      cache, flags: given.cache_flags,
       mode: mode == 0 ? UInt32(HUTCH_HTTP_CACHE_BY_PROTOCOL) : mode,
       term: !hasLeases ? 0 : lease == 0 ? 5_000_000_000 : lease)
+  }
+
+  /// What decides about a response in this cache.
+  func control(of fields: borrowing Fields) -> CacheControl {
+    CacheControl(of: fields, isTargeted: isTargeted)
   }
 
   static func checkedMode(_ mode: UInt32) throws(Failure) -> UInt32 {
@@ -108,7 +117,7 @@ final class HTTPCache {
     while let record = reader.next() {
       let time = StoredResponse.responseTime(value.bytes, at: record.lowerBound) ?? Int64.min
       if let newest, newest.responseTime >= time { continue }
-      if let response = try StoredResponse.decode(value, record),
+      if let response = try StoredResponse.decode(value, record, isTargeted: isTargeted),
         try transfer.isAnswered(by: response)
       {
         newest = response
@@ -138,7 +147,7 @@ final class HTTPCache {
   ) throws(Failure) -> StoredResponse? {
     var newest: StoredResponse?
     try forEachRecord(file) { (record) throws(Failure) in
-      if let response = try StoredResponse.decode(file, record),
+      if let response = try StoredResponse.decode(file, record, isTargeted: isTargeted),
         newest.map({ $0.responseTime < response.responseTime }) ?? true,
         try transfer.isAnswered(by: response)
       {
@@ -178,7 +187,7 @@ final class HTTPCache {
     }
     if let file = largeValue(key) {
       try forEachRecord(file) { (record) throws(Failure) in
-        guard left > 0, let other = try StoredResponse.decode(file, record),
+        guard left > 0, let other = try StoredResponse.decode(file, record, isTargeted: isTargeted),
           try !transfer.isAnswered(by: other)
         else { return }
         try size(record)
@@ -191,7 +200,7 @@ final class HTTPCache {
       }
     } else if let value = value(key), var reader = StoredResponse.Reader(value) {
       while left > 0, let record = reader.next() {
-        guard let other = try StoredResponse.decode(value, record),
+        guard let other = try StoredResponse.decode(value, record, isTargeted: isTargeted),
           try !transfer.isAnswered(by: other)
         else { continue }
         try size(record)

@@ -69,7 +69,7 @@ extension StoredResponse {
     try bytes.append(contentsOf: news.body)
     let behind = max(0, mine.bounds.upperBound - its.bounds.upperBound)
     try bytes.append(contentsOf: Bytes(rebasing: body[(body.count - behind)...]))
-    let result = StoredResponse()
+    let result = StoredResponse(isTargeted: isTargeted)
     result.code = code
     result.version = news.version
     result.requestTime = news.requestTime

@@ -31,6 +31,10 @@ final class StoredResponse {
   /// What Vary names of the request.
   var variance = Fields()
   private(set) var control = CacheControl()
+  /// It is in a cache that works for the origin server (RFC 9213).
+  let isTargeted: Bool
+
+  init(isTargeted: Bool) { self.isTargeted = isTargeted }
 
   /// What keeps the bytes of `body`: a value of libhutch, or the response itself.
   private var value: StoredValue?
@@ -61,7 +65,7 @@ final class StoredResponse {
   }
 
   /// Reads the headers that decide about its use.
-  func readControl() { control = CacheControl(fields) }
+  func readControl() { control = CacheControl(of: fields, isTargeted: isTargeted) }
 
   /// The server has sent no Date: it is when the response came (RFC 9110, section 6.6.1).
   func setDate() throws(Failure) {
@@ -182,11 +186,10 @@ final class StoredResponse {
 
   /// Nil: the record is damaged.
   static func decode(
-    _ value: StoredValue, _ record: Range<Int>
+    _ value: StoredValue, _ record: Range<Int>, isTargeted: Bool
   ) throws(Failure) -> StoredResponse? {
-    guard let (result, index) = try decodeHead(Bytes(rebasing: value.bytes[record])) else {
-      return nil
-    }
+    guard let (result, index) = try decodeHead(Bytes(rebasing: value.bytes[record]), isTargeted)
+    else { return nil }
     result.value = value
     result.range = (record.lowerBound + index)..<record.upperBound
     return result
@@ -194,13 +197,13 @@ final class StoredResponse {
 
   /// The same for a record of a file.
   static func decode(
-    _ file: StoredFile, _ record: Range<Int>
+    _ file: StoredFile, _ record: Range<Int>, isTargeted: Bool
   ) throws(Failure) -> StoredResponse? {
     // Most headers need less.
     for room in [64 << 10, 1 << 20, 16 << 20] {
       let count = min(room, record.count)
       guard let head = try file.read(record.lowerBound, count) else { return nil }
-      if let (result, index) = try decodeHead(head.bytes) {
+      if let (result, index) = try decodeHead(head.bytes, isTargeted) {
         result.file = file
         result.range = (record.lowerBound + index)..<record.upperBound
         return result
@@ -212,7 +215,7 @@ final class StoredResponse {
 
   /// A record without its body, and where that begins; nil: it is damaged, or cut.
   private static func decodeHead(
-    _ source: Bytes
+    _ source: Bytes, _ isTargeted: Bool
   ) throws(Failure) -> (response: StoredResponse, body: Int)? {
     guard let requestTime = number(source, at: 8, as: Int64.self),
       let responseTime = number(source, at: 16, as: Int64.self),
@@ -222,7 +225,7 @@ final class StoredResponse {
       let fieldCount = number(source, at: 36, as: UInt32.self),
       let varianceCount = number(source, at: 40, as: UInt32.self)
     else { return nil }
-    let result = StoredResponse()
+    let result = StoredResponse(isTargeted: isTargeted)
     result.requestTime = requestTime
     result.responseTime = responseTime
     result.code = code

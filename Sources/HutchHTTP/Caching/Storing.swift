@@ -10,11 +10,12 @@ enum Storing {
     }
   }
 
-  /// The response to a GET may be stored. `asked`: what the request says.
+  /// The response to a GET may be stored. `control`: what decides about it; `asked`: what the
+  /// request says.
   static func isAllowed(
-    _ response: Response, _ asked: CacheControl, isShared: Bool, hasAuthorization: Bool
+    _ response: Response, _ control: CacheControl, _ asked: CacheControl, isShared: Bool,
+    hasAuthorization: Bool
   ) -> Bool {
-    let control = CacheControl(response.fields)
     let isKnown = isCacheableByDefault(response.code) || response.code == 302
       || response.code == 307
     guard response.code >= 200, response.code != 304,
@@ -28,7 +29,7 @@ enum Storing {
       return false
     }
     return control.isPublic || control.isPrivate || control.maxAge != nil
-      || response.fields.value(of: "Expires") != nil || isCacheableByDefault(response.code)
+      || hasExpires(response, control) || isCacheableByDefault(response.code)
       || (isShared && control.sharedMaxAge != nil)
   }
 
@@ -41,11 +42,16 @@ enum Storing {
 
   /// A response to POST answers a GET if it says how long, and for which URL: its own (RFC 9110,
   /// section 9.3.3). The URL is the caller's affair.
-  static func isAllowedForPost(_ response: Response, isShared: Bool) -> Bool {
-    let control = CacheControl(response.fields)
-    return response.code >= 200 && response.code <= 299
+  static func isAllowedForPost(
+    _ response: Response, _ control: CacheControl, isShared: Bool
+  ) -> Bool {
+    response.code >= 200 && response.code <= 299
       && (control.maxAge != nil || (isShared && control.sharedMaxAge != nil)
-        || response.fields.value(of: "Expires") != nil)
+        || hasExpires(response, control))
+  }
+
+  private static func hasExpires(_ response: Response, _ control: CacheControl) -> Bool {
+    !control.isTargeted && response.fields.value(of: "Expires") != nil
   }
 
   /// Vary has a star: no other request is answered with it.

@@ -205,15 +205,17 @@ extension Transfer {
     guard let exchange else { return }
     let cache = exchange.cache
     exchange.draft = nil
+    let control = cache.control(of: response.fields)
     let hasAuthorization =
       login.server.user != nil || Address.hasUser(url) || sent("Authorization") != nil
     guard !isMethod("HEAD"), response.code != 206 || isPartToStore,
       Storing.isAllowed(
-        response, exchange.asked, isShared: cache.isShared, hasAuthorization: hasAuthorization)
+        response, control, exchange.asked, isShared: cache.isShared,
+        hasAuthorization: hasAuthorization)
     else {
       leaveFlight(isAbandoned: false)
       // What is stored is older than a response that must not be.
-      if isMethod("GET"), response.code <= 299, CacheControl(response.fields).hasNoStore {
+      if isMethod("GET"), response.code <= 299, control.hasNoStore {
         cache.remove(exchange.key)
       }
       return
@@ -239,7 +241,7 @@ extension Transfer {
 
   /// What is stored of the response's headers.
   func newDraft(_ exchange: Exchange) throws(Failure) -> StoredResponse {
-    let draft = StoredResponse()
+    let draft = StoredResponse(isTargeted: exchange.cache.isTargeted)
     draft.code = response.code
     draft.version = response.version
     draft.isDecoded =
@@ -258,7 +260,8 @@ extension Transfer {
     guard let cache = configuration.cache, isMethod("POST"),
       request.cacheMode != UInt32(HUTCH_HTTP_CACHE_NONE),
       request.cacheMode != 0 || cache.mode != UInt32(HUTCH_HTTP_CACHE_NONE),
-      Storing.isAllowedForPost(response, isShared: cache.isShared),
+      Storing.isAllowedForPost(
+        response, cache.control(of: response.fields), isShared: cache.isShared),
       let place = response.fields.value(of: "Content-Location"),
       let other = try Address.resolve(place, against: url)
     else { return nil }

@@ -65,6 +65,7 @@ __all__ = [
 _CANCEL = 1
 _COOKIES, _INSECURE_REDIRECTS = 1, 2
 _ANY_CHAIN, _ANY_NAME = 1, 2
+_SHARED, _CDN = 1, 4
 
 
 def _end(pointer: Any) -> None:
@@ -91,6 +92,8 @@ class Session:
             open when the session ends.
         cache_mode: how requests use it that do not say so themselves, see RequestOptions.
         shared_cache: the cache has more than one user, so nothing private is stored.
+        cdn_cache: it is shared, and works for the origin servers: CDN-Cache-Control decides about
+            a response that has it, in place of Cache-Control and Expires.
         cache_lease: seconds for which a process that was killed while it made a request keeps
             others waiting that share the directory of the cache; 5 by default.
     """
@@ -104,7 +107,7 @@ class Session:
         max_connections_per_host: int = 0, max_redirects: int = 0, max_body: int = 0,
         allow_insecure_redirects: bool = False, cache: Cache | None = None,
         cache_mode: CacheMode | None = None, shared_cache: bool = False,
-        cache_lease: float | None = None,
+        cdn_cache: bool = False, cache_lease: float | None = None,
     ) -> None:
         security = h.Security()
         if verify is False:
@@ -131,7 +134,7 @@ class Session:
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
-            cache_mode=mode_number(cache_mode), cache_flags=int(shared_cache),
+            cache_mode=mode_number(cache_mode), cache_flags=(_SHARED if shared_cache else 0) | (_CDN if cdn_cache else 0),
             cache_lease=nanoseconds(cache_lease))
         self._cache = cache
         self._pointer = h.SessionPointer()
