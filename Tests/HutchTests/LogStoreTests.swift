@@ -200,7 +200,10 @@ import Testing
 
   private func dead(_ fixture: Fixture) -> [UInt64] {
     var numbers: [UInt64] = []
-    while let file = fixture.store.dead.pop() { numbers.append(file.name.number) }
+    while let file = fixture.store.dead.next() {
+      numbers.append(file.name.number)
+      fixture.store.dead.forgetMoved()
+    }
     return numbers
   }
 
@@ -210,7 +213,7 @@ import Testing
     let store = fixture.store!
     try store.locked { () throws(Failure) in
       store.dead.add(file)
-      #expect(store.dead.isEmpty && store.dead.pop()?.size == nil)
+      #expect(store.dead.isEmpty && store.dead.next()?.size == nil)
     }
     #expect(dead(fixture) == [file.name.number])
   }

@@ -61,6 +61,12 @@ func isKilled(_ body: () -> Void) -> Bool {
 func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
   let store = LogStore.openAt(path, nil)
   let now = LogStore.moment()
+  // Readers take no lock: they read what the dead process has left before a writer completes it.
+  if !store.isRebuilding && !scenario.evicts {
+    for key in 0..<scenario.keys where !scenario.mayRemove(key) {
+      check(store.round(key, at: now) >= 0, "a reader finds no entry, at point", key, point)
+    }
+  }
   var work = LogRebuild()
   trying { () throws(Failure) in while try store.rebuild(&work, at: now) {} }
   let report = trying { () throws(Failure) in try store.verify() }
@@ -439,6 +445,12 @@ func goThroughRecovery(_ exploration: inout Exploration) -> Tally {
       var work = LogRebuild()
       trying { () throws(Failure) in while try store.rebuild(&work, at: now) {} }
       store.remove(23, at: now)
+    }
+    // Else a loss of power would bring back what the last one has taken.
+    let store = LogStore.openAt(scratch.path, nil)
+    withExtendedLifetime(store) {
+      check(
+        store.words.load(IndexAt.durable) > 1, "a recovery without a checkpoint, at point", point)
     }
     judge(scenario, scratch.path, point)
     return wasKilled

@@ -160,6 +160,13 @@ func goThroughFullDisk(_ exploration: inout Exploration) -> Tally {
       store.remove(3, at: LogStore.moment())
       store.remove(13, at: LogStore.moment())
     }
+    let store = LogStore.openAt(scratch.path, nil)
+    let newest = trying { () throws(Failure) in
+      let found = try LogCheckpoint.read(
+        in: store.directory, log: Files.status(of: store.logFile.number)!)
+      return found?[LogCheckpoint.At.number] ?? 0
+    }
+    check(newest > 0 || store.isAheadOfCheckpoint, "no checkpoint, and none to come, at", point)
     judge(Scenario(name: "full disk", keys: 14) { _, _ in }, scratch.path, point)
     return wasKilled
   }

@@ -299,7 +299,35 @@ private func refuses() -> Bool {
   return true
 }
 
+/// How many more syncs of the mapped index until the disk refuses one; 0: it refuses none.
+nonisolated(unsafe) var mapsUntilRefusal = 0
+/// What comes of a sync of the index's head: the flag of a clean end that is on the disk then.
+nonisolated(unsafe) var atHeadSync: ((UInt64) -> Void)?
+/// What another thread or process does while a file gets another name.
+nonisolated(unsafe) var duringRename: (() -> Void)?
+
 // They stand before libc's.
+
+@_cdecl("msync")
+func syncedMapping(_ base: UnsafeMutableRawPointer, _ count: Int, _ flags: Int32) -> Int32 {
+  if mapsUntilRefusal > 0 {
+    mapsUntilRefusal -= 1
+    if mapsUntilRefusal == 0 {
+      hutch_set_errno(EIO)
+      return -1
+    }
+  }
+  if count == IndexAt.seats { atHeadSync?(SharedWords(base).load(IndexAt.clean)) }
+  return 0
+}
+
+@_cdecl("renameat")
+func renamed(
+  _ folder: Int32, _ from: UnsafePointer<CChar>, _ other: Int32, _ to: UnsafePointer<CChar>
+) -> Int32 {
+  duringRename?()
+  return Int32(log_rename(folder, from, other, to))
+}
 
 @_cdecl("fdatasync")
 func syncedOnDisk(_ descriptor: Int32) -> Int32 {

@@ -43,7 +43,8 @@ private final class FileMachine {
   /// The durability of all openings is that of the strongest.
   private func open() {
     let isStrong = openings.count == 2 || random.next(2) == 0
-    openings.append(LogStorage.openAt(path, isStrong ? wanted : .process, limits))
+    openings.append(
+      LogStorage.openAt(path, isStrong ? wanted : .process, limits, inlineThreshold: 4096))
   }
 
   /// Any opening but the first ends.
@@ -155,13 +156,17 @@ private final class FileMachine {
 
 extension LogStorage {
   static func openAt(
-    _ path: String, _ durability: Durability, _ limits: TierLimits
+    _ path: String, _ durability: Durability, _ limits: TierLimits, inlineThreshold: Int? = nil
   ) -> LogStorage {
     trying { () throws(Failure) in
       var options = StorageOptions()
       options.kind = .log
       options.limits = limits
       options.durability = durability
+      if let inlineThreshold {
+        options.inlineThreshold = inlineThreshold
+        options.chosen.insert(.inlineThreshold)
+      }
       let text = strdup(path)!
       defer { free(text) }
       return try LogStorage.open(

@@ -53,6 +53,21 @@ private final class Machine {
     random = Random(seed)
     disk = Disk(path)
     open()
+    if evicts { fill() }
+  }
+
+  /// The log has been round: what was read is among the kept entries, and places are used again.
+  private func fill() {
+    let now = LogStore.moment()
+    for _ in 0..<limits.cost / 250 {
+      round += 1
+      let key = random.next(Machine.keys)
+      store.put(key, round, at: now)
+      for _ in 0..<2 { _ = store.round(random.next(40), at: now, isAccess: true) }
+    }
+    let state = (0..<Machine.keys).map { store.round($0, at: now) }
+    histories = [History(states: [state])]
+    trying { () throws(Failure) in check(try store.writeCheckpoint(), "no checkpoint") }
   }
 
   private var opening: Opening { openings[random.next(openings.count)] }
@@ -105,7 +120,7 @@ private final class Machine {
       // What it has not finished may be there or not.
       if isDown { least = before }
     }
-    switch random.next(400) {
+    switch random.next(420) {
     case 0..<200:
       round += 1
       let value = round

@@ -28,8 +28,9 @@ func main(
     if strcmp(name, "lost_files") == 0 { return lostFiles(arguments) }
     if strcmp(name, "walks") == 0 { return walks() }
     if strcmp(name, "triggers") == 0 { return triggers() }
+    if strcmp(name, "refusals") == 0 { return refusals() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | triggers | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
+      + " | triggers | refusals | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

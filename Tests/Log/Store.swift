@@ -185,7 +185,8 @@ extension LogStore {
 
   /// Deletes the files that no entry has any more.
   func deleteDead() {
-    while let file = dead.pop() {
+    while let file = dead.next() {
+      dead.forgetMoved()
       ContentFiles.discard(file.name, in: directory)
       noteLoose(-1)
     }

@@ -4,14 +4,14 @@ import CSystem
 // When a checkpoint is written, and by which call; which calls wait for one; what a disk that
 // refuses a sync costs. The clocks stand still but where a test moves them.
 
-private let second: Int64 = 1_000_000_000
+let second: Int64 = 1_000_000_000
 
 extension LogStorage {
   /// How many checkpoints are on the disk.
-  fileprivate var checkpoints: UInt64 { store!.words.load(IndexAt.durable) }
+  var checkpoints: UInt64 { store!.words.load(IndexAt.durable) }
 
   /// Whether `body` has made a checkpoint.
-  fileprivate func makesCheckpoint(_ body: () -> Void) -> Bool {
+  func makesCheckpoint(_ body: () -> Void) -> Bool {
     let before = checkpoints
     body()
     return checkpoints != before
@@ -241,27 +241,6 @@ private func checkRefusal(_ number: Int, ofOtherProcess isOther: Bool) -> Bool {
   return isRefused
 }
 
-/// A checkpoint after a sync that was refused would name what the disk does not have.
-private func checkRefusedLog() {
-  let scratch = Scratch("refused")
-  var storage: LogStorage? = LogStorage.openAt(scratch.path, .power, TierLimits())
-  _ = storage!.write(.put, 1, 1, at: LogStore.moment())
-  syncsUntilRefusal = 1
-  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush without the disk")
-  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush after one that failed")
-  TestClock.pass(5 * second)
-  check(
-    !storage!.makesCheckpoint { storage!.maintainAll(at: LogStore.moment()) },
-    "a checkpoint of what the disk has refused")
-  check(storage!.close(lastVersion: 0) != nil, "a clean end")
-  storage = LogStorage.openAt(scratch.path, .power, TierLimits())
-  let found = storage!.store!.round(1, at: LogStore.moment())
-  check(found == 1, "an entry is lost without a loss of power")
-  _ = storage!.write(.put, 2, 1, at: LogStore.moment())
-  trying { () throws(Failure) in try storage!.flush(at: LogStore.moment()) }
-  check(storage!.close(lastVersion: 0) == nil, "no clean end")
-}
-
 /// Writers that wait at the same time share a sync, but what is appended while a sync is under way
 /// needs another one.
 private func checkSharedWait() {
@@ -277,6 +256,35 @@ private func checkSharedWait() {
     trying { () throws(Failure) in try store.makeDurable() }
     check(syncs == before + wanted, "the syncs of one that waits", syncs - before, wanted)
   }
+}
+
+/// While one thread moves a content file that has lost its entry, a call that waits for this finds
+/// that there is something to wait for.
+private func checkMovedFile() {
+  let scratch = Scratch("moved")
+  let storage = LogStorage.openAt(scratch.path, .process, TierLimits())
+  let store = storage.store!
+  let now = LogStore.moment()
+  for key in 0..<3 { store.put(key, 1, at: now, inFile: true) }
+  for key in 0..<3 {
+    if key == 2 { store.put(key, 2, at: now) } else { store.remove(key, at: now) }
+  }
+  var (moves, waiting) = (0, 0)
+  duringRename = {
+    moves += 1
+    if !store.dead.isEmpty { waiting += 1 }
+    // Another one loses its entry meanwhile.
+    guard moves == 1 else { return }
+    let again = duringRename
+    duringRename = nil
+    store.put(4, 1, at: now, inFile: true)
+    store.remove(4, at: now)
+    duringRename = again
+  }
+  storage.doOwedWork()
+  duringRename = nil
+  check(moves == 4 && waiting == 4, "moves of files, and seen by others", moves, waiting)
+  check(store.dead.isEmpty && !store.hasOrphans && store.loose == 0, "files are left", store.loose)
 }
 
 /// The name of the directory is on the disk with the first checkpoint.
@@ -328,8 +336,8 @@ func triggers() -> Int32 {
     while checkRefusal(number, ofOtherProcess: isOther) { number += 1 }
     check(number >= 5, "syncs of a first checkpoint", number)
   }
-  checkRefusedLog()
   checkSharedWait()
+  checkMovedFile()
   checkWritesMeanwhile()
   checkTorn()
   for seed in 1...20 { checkNames(UInt64(seed)) }

@@ -20,5 +20,11 @@ static inline void log_real_time(int clock, struct timespec *time) {
   syscall(SYS_clock_gettime, clock, time);
 }
 
+/* The program has a renameat of its own. */
+static inline long log_rename(int folder, const char *from, int other, const char *to) {
+  extern long syscall(long number, ...);
+  return syscall(SYS_renameat2, folder, from, other, to, 0);
+}
+
 /* A write to a pipe that no process reads fails. */
 static inline void log_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }

@@ -28,6 +28,8 @@ final class LogDeadFiles {
   /// The number of settled files, which come first. Relaxed: a caller that settles them sees it.
   private let count = Atomic<Int>(0)
   private var files = GrowingArray<DeadFile>()
+  /// The place of the file that `next` has given out.
+  private var moving = 0
   /// True if files have been added since `settle`. Protected by the directory's lock.
   private var hasNew = false
 
@@ -54,16 +56,24 @@ final class LogDeadFiles {
     lock.withLock { count.store(files.count, ordering: .relaxed) }
   }
 
-  /// Takes a settled file out; nil: there is none.
-  func pop() -> DeadFile? {
+  /// A settled file; nil: there is none. It stays here until `forgetMoved`, so that no call takes
+  /// its own work for done while another one is about to do it. One thread at a time moves files.
+  func next() -> DeadFile? {
     if isEmpty { return nil }
     return lock.withLock {
+      moving = count.load(ordering: .relaxed) - 1
+      return moving < 0 ? nil : files.elements[moving]
+    }
+  }
+
+  /// The file that `next` has given out has been moved, or is left to a sweep.
+  func forgetMoved() {
+    lock.withLock {
+      // Others may have been settled behind it meanwhile.
       let last = count.load(ordering: .relaxed) - 1
-      if last < 0 { return nil }
-      let file = files.elements[last]
+      files.elements[moving] = files.elements[last]
       files.removeBySwapping(at: last)
       count.store(last, ordering: .relaxed)
-      return file
     }
   }
 

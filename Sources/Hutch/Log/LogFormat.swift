@@ -15,7 +15,8 @@ enum IndexAt {
   // The boot in which the directory was last open, and how it was left.
   static let boot = 72
   static let bootOffset = 88
-  /// 1: everything was on the disk when the last process closed it.
+  /// 1: everything was on the disk when the last process closed it. 2: the flag is being removed,
+  /// and may still be on the disk. 0: it is not.
   static let clean = 96
 
   /// The number of content files of all processes that no entry names: files that are about to get
@@ -121,6 +122,9 @@ enum IndexAt {
   static let durability = 880
   /// The number of checkpoints that had been begun when a segment was last taken out of the table.
   static let released = 888
+  /// 1: the disk has refused a sync, and the kernel may have forgotten bytes that are not on the
+  /// disk (LogStore+Durability). Changed without the lock.
+  static let failedToSync = 896
 
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
@@ -241,22 +245,18 @@ struct SeatWord: Equatable {
   static func == (a: SeatWord, b: SeatWord) -> Bool { a.bits == b.bits }
 }
 
-/// A word of the page table: the page of slots that is in force for some keys, and its level. Each
-/// page that comes into force has another `round`, so a reader notices that a page has left and
-/// come back. 0: there is no page.
+/// A word of the page table: the page of slots that is in force for some keys, and its level. The
+/// level grows with each division, so a word of the table never comes back. 0: there is no page.
 struct PageWord: Equatable {
   let bits: UInt64
 
   @inline(__always) init(_ bits: UInt64) { self.bits = bits }
-  init(page: Int, level: Int, round: UInt64) {
-    bits = (round & 0xFF_FFFF) << 40 | UInt64(level) << 32 | UInt64(page + 1)
-  }
+  init(page: Int, level: Int) { bits = UInt64(level) << 32 | UInt64(page + 1) }
 
   static let none = PageWord(0)
 
   @inline(__always) var page: Int { Int(bits & 0xFFFF_FFFF) - 1 }
   @inline(__always) var level: Int { Int(bits >> 32 & 0xFF) }
-  @inline(__always) var round: UInt64 { bits >> 40 }
 
   static func offset(_ number: Int) -> Int { IndexAt.pageTable + number * 8 }
 

@@ -204,13 +204,10 @@ extension LogStore {
     SharedWords.clear(slots(ofPage: second), LogPages.pageSize)
     try distribute(page, first, second)
 
-    let round = page.word.round &+ 1
     var redo = RedoRecord(words)
     if UInt64(level + 1) > words.load(IndexAt.top) { redo.set(IndexAt.top, UInt64(level + 1)) }
-    redo.set(
-      PageWord.offset(sibling), PageWord(page: second, level: level + 1, round: round).bits)
-    redo.set(
-      PageWord.offset(page.number), PageWord(page: first, level: level + 1, round: round).bits)
+    redo.set(PageWord.offset(sibling), PageWord(page: second, level: level + 1).bits)
+    redo.set(PageWord.offset(page.number), PageWord(page: first, level: level + 1).bits)
     redo.set(IndexAt.pages, UInt64(end))
     redo.set(IndexAt.sparePage, UInt64(page.word.page + 1))
     redo.commit()

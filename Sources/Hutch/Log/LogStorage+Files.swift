@@ -173,8 +173,9 @@ extension LogStorage: FileStorage {
     // told to the writes.
     if store.isDurable && !store.dead.isEmpty { try? store.makeDurable() }
     var left = most
-    while left > 0, let file = store.dead.pop() {
+    while left > 0, let file = store.dead.next() {
       left -= 1
+      defer { store.dead.forgetMoved() }
       if content.remove(file, in: store.directory) { store.noteLoose(-1) }
     }
   }

@@ -80,9 +80,10 @@ extension LogStore {
           try fill(checkpoint)
           try finish(checkpoint)
         } else if words.load(IndexAt.durable) != 0 {
+          // First of all the next checkpoint has something new to say, whatever a kill leaves.
+          words.store(IndexAt.durableEnd, 0)
           try LogCheckpoint.void(in: directory)
           words.store(IndexAt.durable, 0)
-          words.store(IndexAt.durableEnd, 0)
         }
       }
     } catch {
@@ -133,7 +134,10 @@ extension LogStore {
       do throws(Failure) { try checkpoint.add(seat) } catch { failure = error }
     }
     if let failure { throw failure }
-    let number = words.load(IndexAt.begun) &+ 1
+    var number = words.load(IndexAt.begun) &+ 1
+    // One that has failed, or whose process died, has left a number out. The place of the newest
+    // that is on the disk stays.
+    if (number ^ words.load(IndexAt.durable)) & 1 == 0 { number &+= 1 }
     checkpoint[At.number] = number
     words.store(IndexAt.begun, number)
     words.store(IndexAt.checkpointTime, UInt64(bitPattern: Clock.read(CLOCK_BOOTTIME)))

@@ -25,10 +25,13 @@ extension LogStore {
     return try makeRoomSlowly(units, isNew ? limit : 0, isRecord, at: moment.time)
   }
 
-  /// Cleans for a put of about so many bytes, which makes room for itself later.
+  /// Cleans for a put of about so many bytes, which makes room for itself later. One of a page or
+  /// more does not pay ahead: it may be too large to be stored.
   @inline(__always)
   func cleanAhead(_ bytes: Int, at moment: Moment) {
-    if segmentCount >= cleanedFrom { keepPace(LogFormat.units(bytes), at: moment.time) }
+    if bytes < LogPages.pageSize && segmentCount >= cleanedFrom {
+      keepPace(LogFormat.units(bytes), at: moment.time)
+    }
   }
 
   @inline(never)

@@ -102,17 +102,40 @@ extension LogStore {
     try syncLogFile()
   }
 
-  /// With `syncLock` held. The kernel tells of bytes that it could not write once, and then forgets
-  /// them: after a failure neither a write nor a checkpoint may count on a later sync.
+  /// The kernel tells of bytes that it could not write once, and then forgets them: each open file
+  /// that there was by then is told, a later one is not. So after a failure of any process neither
+  /// a write nor a checkpoint may count on a sync, until an opening has written everything again.
+  var hasFailedToSync: Bool { words.load(IndexAt.failedToSync) != 0 }
+
+  /// With `syncLock` held.
   private func syncLogFile() throws(Failure) {
     let reached = end
-    while hasFailedToSync || fdatasync(logFile.number) != 0 {
-      let code = hasFailedToSync ? EIO : hutch_errno()
+    while fdatasync(logFile.number) != 0 {
+      let code = hutch_errno()
       if code == EINTR { continue }
-      hasFailedToSync = true
+      words.store(IndexAt.failedToSync, 1)
       throw .system("cannot write the log", errno: code)
     }
+    if hasFailedToSync { throw .system("cannot write the log", errno: EIO) }
     synced.store(reached, ordering: .releasing)
+  }
+
+  /// Called by an opening, while nothing else has the directory open. Writes the log and the index
+  /// to themselves, so that the kernel brings to the disk what it may have forgotten.
+  func writeAgain() throws(Failure) {
+    guard let status = Files.status(of: indexFile.number) else {
+      throw .system("cannot look at the index")
+    }
+    let index = Bytes(start: words.base, count: Int(status.st_size))
+    var isWritten = Files.write(index, to: indexFile.number)
+    eachSegment { seat in
+      let place = seat.place << segmentShift
+      let bytes = Bytes(start: logBase + place, count: segmentSize)
+      isWritten = isWritten && Files.write(bytes, to: logFile.number, at: place)
+    }
+    guard isWritten else { throw .system("cannot write the log") }
+    try Files.syncAll(at: directory.descriptor)
+    words.store(IndexAt.failedToSync, 0)
   }
 
   // MARK: with the lock held

@@ -33,6 +33,8 @@ extension LogStore {
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
     if let checkpoint { try store.recover(from: checkpoint) }
+    // If the disk refuses it again, the directory serves without its promise.
+    if isSole && store.hasFailedToSync { try? store.writeAgain() }
     try prepare(store, isSole)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
@@ -226,7 +228,7 @@ extension LogStore {
       Files.status($0, at: directory.descriptor) != nil
     }
     set(IndexAt.loose, hasFiles ? 1 : 0)
-    var first = PageWord(page: 0, level: 0, round: 0).bits
+    var first = PageWord(page: 0, level: 0).bits
     guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
       withUnsafeBytes(
         of: &first, { Files.write($0, to: indexFile.number, at: IndexAt.pageTable) }),
@@ -251,7 +253,8 @@ extension LogStore {
   }
 
   /// Removes the flag of a clean end: entries that are written from here on count in this boot
-  /// only.
+  /// only. If this process dies before the flag's removal is on the disk, or the disk refuses it,
+  /// the next write tries again.
   @inline(never)
   func takeMarkBack() throws(Failure) {
     if words.load(IndexAt.clean) != 0 {
@@ -264,8 +267,9 @@ extension LogStore {
       words.store(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
       words.store(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
       words.store(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
-      words.store(IndexAt.clean, 0)
+      words.store(IndexAt.clean, 2)
       try syncHead()
+      words.store(IndexAt.clean, 0)
     }
     hasBegun = true
   }
@@ -295,7 +299,7 @@ extension LogStore {
         member.leave()
         member.endOpening()
       }
-      guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
+      guard member.isAlone(), words.load(IndexAt.clean) != 1 else { return nil }
       // Taking the lock completes the operation of a process that died.
       try locked { () throws(Failure) in }
       let isWritten = isAheadOfCheckpoint ? try writeCheckpoint() : false

@@ -187,6 +187,7 @@ extension LogStore {
     set(IndexAt.newFrom, checkpoint[At.newFrom])
     set(IndexAt.keptFrom, checkpoint[At.keptFrom])
     set(IndexAt.begun, checkpoint[At.number])
+    set(IndexAt.durable, checkpoint[At.number])
     // An earlier loss whose traces are still in the log counts with this one.
     let isFirst = checkpoint[At.lostTo] == 0
     set(IndexAt.lostFrom, isFirst ? tail.end : min(checkpoint[At.lostFrom], tail.end))

@@ -102,7 +102,8 @@ extension LogStore {
   ) throws(Failure) {
     // Before the look: meanwhile the processor fetches the entry that the caller has prefetched.
     if write.kind == .put && write.condition.isAlways && write.file == nil {
-      cleanAhead(write.key.count + (write.entry?.record.size ?? 0), at: moment)
+      let size = write.value?.count ?? write.entry.unsafelyUnwrapped.record.size
+      cleanAhead(write.key.count + size, at: moment)
     }
     let match = find(write.key, write.hash)
     if let match {

@@ -134,8 +134,6 @@ final class LogStore: @unchecked Sendable {
   /// What was appended before this address is on the disk. Stored with `syncLock` held, with
   /// release; loaded without it, with acquire.
   let synced = Atomic<UInt64>(0)
-  /// True: no later sync is worth anything. Protected by `syncLock`.
-  var hasFailedToSync = false
 
   let counters: StorageCounters
 
@@ -236,9 +234,15 @@ final class LogStore: @unchecked Sendable {
     guard let status = Files.status(of: indexFile.number) else {
       throw .system("cannot look at the index")
     }
-    try index.sync(0, min(Int(status.st_size), index.byteCount))
+    do throws(Failure) {
+      try index.sync(0, min(Int(status.st_size), index.byteCount))
+    } catch {
+      words.store(IndexAt.failedToSync, 1)
+      throw error
+    }
   }
 
+  /// A sync that fails may be tried again: a caller stores to the head each time.
   func syncHead() throws(Failure) { try index.sync(0, IndexAt.seats) }
 
   /// The counters by which other memory tiers know that their copies are stale.
