@@ -29,8 +29,9 @@ func main(
     if strcmp(name, "walks") == 0 { return walks() }
     if strcmp(name, "triggers") == 0 { return triggers() }
     if strcmp(name, "refusals") == 0 { return refusals() }
+    if strcmp(name, "locks") == 0 { return locks() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | triggers | refusals | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
+      + " | triggers | refusals | locks | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

@@ -1,0 +1,124 @@
+import CLogTests
+import CSystem
+import Synchronization
+
+// The writers' lock after the death of its holder, and in the child of a fork: each step by itself,
+// which random kills meet seldom.
+
+extension LogStore {
+  fileprivate var lockWord: UnsafeMutablePointer<Atomic<UInt32>> {
+    (words.base + IndexAt.lock).assumingMemoryBound(to: Atomic<UInt32>.self)
+  }
+
+  fileprivate var holder: UInt32 { lockWord.pointee.load(ordering: .acquiring) }
+
+  /// Whether the lock can be had within 5 ms.
+  fileprivate var isLockFree: Bool {
+    guard lock.lock(until: Deadline(after: 5_000_000)) else { return false }
+    lock.unlock()
+    return true
+  }
+}
+
+/// A process does not take the lock from another thread of its own, nor from a process that lives.
+private func checkLiving() {
+  let scratch = Scratch("living")
+  let first = LogStore.openAt(scratch.path, TierLimits())
+  let second = LogStore.openAt(scratch.path, nil)
+  for store in [first, second] {
+    check(store.lock.lock(), "a free lock cannot be had")
+    check(!first.isLockFree && !second.isLockFree, "the lock of one that lives is taken over")
+    store.lock.unlock()
+    check(first.isLockFree && second.isLockFree, "a lock that was given back is not free")
+  }
+}
+
+private func dieWithLock(_ path: String) {
+  let wasKilled = isKilled {
+    let store = LogStore.openAt(path, nil)
+    store.put(1, 1, at: LogStore.moment())
+    check(store.lock.lock(), "a free lock cannot be had")
+    kill(getpid(), SIGKILL)
+  }
+  check(wasKilled, "not killed")
+}
+
+/// A process dies with the lock. One that lives takes it over; and a later process that has the
+/// dead one's number, so that the dead one seems to live, gives it back.
+private func checkDead() {
+  let scratch = Scratch("dead")
+  dieWithLock(scratch.path)
+  let later = LogStore.openAt(scratch.path, nil)
+  check(later.member.number == 1 && later.holder == 0, "a dead one's lock", later.member.number)
+  dieWithLock(scratch.path)
+  check(later.holder != 0, "it died without the lock")
+  check(later.isLockFree, "the lock of a dead process cannot be had")
+  check(later.put(2, 1, at: LogStore.moment()).outcome == .stored, "a put fails")
+  check(later.round(1, at: LogStore.moment()) == 1, "an entry is lost")
+}
+
+/// A waiter that is about to take the lock from a dead holder takes it from no later process with
+/// the same number.
+private func checkIncarnation() {
+  let scratch = Scratch("incarnation")
+  let waiter = LogStore.openAt(scratch.path, TierLimits())
+  var word: UInt32 = 0
+  for round in 0..<3 {
+    let store = LogStore.openAt(scratch.path, nil)
+    check(store.member.number == 2, "another number")
+    check(store.lock.lock(), "a free lock cannot be had")
+    if round > 0 {
+      let isTaken = waiter.lockWord.pointee.compareExchange(
+        expected: word, desired: 1, ordering: .acquiringAndReleasing
+      ).exchanged
+      check(!isTaken, "the lock is taken from a process that lives")
+    }
+    word = store.holder
+    store.lock.unlock()
+    store.member.leave()
+  }
+}
+
+/// A process forks while a checkpoint is on its way. The child, which has no thread that ends it,
+/// makes others, and syncs.
+private func checkFork() {
+  let scratch = Scratch("fork")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  store.put(1, 1, at: LogStore.moment())
+  let (isOver, ends) = makePipe()
+  var child: pid_t = -1
+  duringSync = {
+    fflush(nil)
+    child = fork()
+    guard child == 0 else { return }
+    alarm(60)
+    close(ends)
+    trying { () throws(Failure) in try store.beginInChild() }
+    var byte: UInt8 = 0
+    check(read(isOver, &byte, 1) == 0, "a pipe")
+    store.put(2, 1, at: LogStore.moment())
+    let before = store.words.load(IndexAt.durable)
+    let isWritten = trying { () throws(Failure) in try store.writeCheckpoint() }
+    check(isWritten && store.words.load(IndexAt.durable) > before, "no checkpoint of a child")
+    store.put(3, 1, at: LogStore.moment())
+    trying { () throws(Failure) in try store.makeDurable() }
+    _exit(0)
+  }
+  trying { () throws(Failure) in check(try store.writeCheckpoint(), "no checkpoint") }
+  close(ends)
+  var status: Int32 = -1
+  check(child > 0 && waitpid(child, &status, 0) == child, "waitpid")
+  check(status == 0, "the child has failed", Int(status))
+  close(isOver)
+  check(store.round(3, at: LogStore.moment()) == 1, "the child's entry is not there")
+}
+
+/// log_tests locks
+func locks() -> Int32 {
+  checkLiving()
+  checkDead()
+  checkIncarnation()
+  checkFork()
+  print("every lock")
+  return 0
+}
