@@ -186,7 +186,8 @@ struct LogEntry {
     var record: Record {
       var record = Record(
         version: version, created: created, size: hasFile ? fileSize : valueSize,
-        extendedSize: extendedSize, tagSize: tagSize)
+        extendedSize: extendedSize)
+      record.tagSize = tagSize
       record.checksum = checksum
       record.accessed = max(created, Int64(accessed & Access.mask) &* 1_000_000)
       if !fields.isEmpty {

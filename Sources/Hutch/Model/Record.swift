@@ -22,14 +22,13 @@ struct Record {
   var size = 0
   /// The size of extended data and tag (Extended) in bytes.
   var extendedSize = 0
-  /// The tag's part of it.
-  var tagSize: UInt8 = 0
   /// XXH3 (64 bits) of the `size` bytes. 0: not computed.
   var checksum: UInt64 = 0
-  /// The id of the codec whose output the bytes are, as a store keeps them; 0: they are the value.
-  var codec: UInt32 = 0
   /// With a codec: the size of the value.
   var decodedSize = 0
+  /// The codec, and the tag's size above it. One field: the record is whole words, which are copied
+  /// in pairs.
+  var codecAndTag: UInt64 = 0
 
   static let never = Int64.max
   static let noCost = UInt64.max
@@ -57,6 +56,20 @@ struct Ages: Equatable {
 }
 
 extension Record {
+  /// The tag's part of `extendedSize`.
+  @inline(__always)
+  var tagSize: UInt8 {
+    get { UInt8(truncatingIfNeeded: codecAndTag >> 32) }
+    set { codecAndTag = UInt64(newValue) << 32 | codecAndTag & 0xFFFF_FFFF }
+  }
+
+  /// The id of the codec whose output the bytes are, as a store keeps them; 0: they are the value.
+  @inline(__always)
+  var codec: UInt32 {
+    get { UInt32(truncatingIfNeeded: codecAndTag) }
+    set { codecAndTag = codecAndTag & ~0xFFFF_FFFF | UInt64(newValue) }
+  }
+
   /// The size of the value itself.
   @inline(__always) var valueSize: Int { codec == 0 ? size : decodedSize }
 
@@ -162,7 +175,6 @@ struct NewTimes {
     isRenewed = true
   }
 
-  @_optimize(speed)
   mutating func set(_ record: Record) -> Record {
     isEarly = !isRenewed && record.created > moment.time
     return record.touched(
