@@ -29,10 +29,8 @@ MUST_NEED = "libsqlite3.so.0"
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-# Two stores: 727,000 bytes when the second one became part of the library, which it made 12 %
-# larger, 741,000 with entries of it that name content files, and 762,000 with its recovery after a
-# loss of power, copies between stores and all calls as tasks.
-LARGEST_LIBRARY = 810 * 1000
+# It has 731,000 bytes; 600,000 are wanted.
+LARGEST_LIBRARY = 740 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
              "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",

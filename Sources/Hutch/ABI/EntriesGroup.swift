@@ -157,8 +157,16 @@ public func hutch_get_into(
   return gettingIntoByLongKey(cache, key, key_size, buffer, capacity, size)
 }
 
+/// One copy of the path by a long key, for calls with and without extended data.
 @inline(never)
 @_optimize(speed)
+private func copyingByLongKey(
+  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int, to target: HitPath.Target
+) -> HitPath.Outcome {
+  path.copy(key, key_size, .any, to: target)
+}
+
+@inline(never)
 private func gettingIntoByLongKey(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
@@ -166,9 +174,8 @@ private func gettingIntoByLongKey(
   if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    switch path.copy(
-      key, key_size, .any, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
-    {
+    let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
+    switch copyingByLongKey(path, key, key_size, to: target) {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break
@@ -233,7 +240,6 @@ public func hutch_look(
 }
 
 @inline(never)
-@_optimize(speed)
 private func lookingByLongKey(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
@@ -241,7 +247,7 @@ private func lookingByLongKey(
   if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     isPlain(flags, out), let path = shortPath(cache)
   {
-    switch path.copy(key, key_size, .any, to: target(buffer, capacity, out)) {
+    switch copyingByLongKey(path, key, key_size, to: target(buffer, capacity, out)) {
     case .done:
       out.pointee.value = nil
       return Status.done.code

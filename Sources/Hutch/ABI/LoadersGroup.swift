@@ -44,7 +44,6 @@ private func deliver(
 }
 
 @_cdecl("hutch_load") @implementation
-@_optimize(speed)
 public func hutch_load(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ loader: hutch_loader!,
   _ context: UnsafeMutableRawPointer!, _ options: UnsafePointer<hutch_load_options>!,

@@ -166,7 +166,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       let block = Block(owning: pointee.block!)
       pointee.block = nil
       pointee.put = try cache.put(
-        block, pointee.hash, at: cache.clock.moment().read, if: pointee.condition, in: scope,
+        block, pointee.hash, at: cache.clock.current, if: pointee.condition, in: scope,
         storing: pointee.target, suffix: pointee.suffix, by: late)
       pointee.failure = pointee.put.failure
       return pointee.put.status

@@ -22,7 +22,7 @@ extension Cache {
       return nil
     }
     let told = old.unowned.retained()
-    let moment = clock.moment().read
+    let moment = clock.current
     // A removal from the store takes memory's copy along.
     var tiers = memory.has(key, hash, at: moment) ? Tiers.memory : Tiers()
     if scope != .memory, storage != nil,

@@ -61,7 +61,7 @@ extension Cache {
       return try putWhole(source, key, spec, in: scope, storing: target, by: late)
     }
     let form = ValueForm(suffix: spec.suffix)
-    let moment = clock.moment().read
+    let moment = clock.current
     let block: Block
     var checksum: UInt64 = 0
     if goesIntoMemory {
@@ -128,7 +128,7 @@ extension Cache {
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Tiers,
     storing target: WritePolicy, by late: LateWrite?
   ) throws(Failure) -> PutResult {
-    let moment = clock.moment().read
+    let moment = clock.current
     let hash = memory.hash(key)
     if try !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
       return try refuse(key, spec, hash, at: moment, in: scope, storing: target, by: late)
@@ -238,7 +238,7 @@ extension Cache {
   func path<R>(
     of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
-    let moment = clock.moment().read
+    let moment = clock.current
     let hash = memory.hash(key)
     return try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, scope != .memory else {
@@ -267,7 +267,7 @@ extension Cache {
 
   /// A descriptor to read the value by, which the caller closes; nil if there is no entry.
   func descriptor(of key: Bytes, in scope: Tiers) throws(Failure) -> Int32? {
-    let moment = clock.moment().read
+    let moment = clock.current
     if scope != .memory, storage != nil {
       let stripe = Stripes.index(of: memory.hash(key))
       let file = try withStorage { (storage) throws(Failure) in

@@ -9,7 +9,7 @@ extension Cache {
     if let result = incrementInPlace(key, by: delta, hash, spec, sum: &sum) { return result }
     while true {
       // In memory a counter that is there may need no clock.
-      let moment = storage == nil ? clock.moment() : clock.moment().read
+      let moment = storage == nil ? clock.moment() : clock.current
       var old = initial
       var record = Record()
       var condition = WriteCondition.absent

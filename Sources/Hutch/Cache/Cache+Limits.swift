@@ -12,7 +12,7 @@ extension Cache {
     memory wantedMemory: TierLimits, _ memoryFields: LimitFields,
     disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Tiers
   ) throws(Failure) {
-    let moment = clock.moment().read
+    let moment = clock.current
     // Entries that have to go need not be written then, while limits are held.
     if scope != .disk, !memoryFields.isEmpty { try? writeDirty() }
     func setMemory() throws(Failure) {

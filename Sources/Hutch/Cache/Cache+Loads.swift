@@ -159,7 +159,7 @@ extension Cache {
 
   func fulfil(_ loading: Loading, _ value: Bytes, _ spec: PutSpec) throws(Failure) -> PutResult {
     let flight = loading.flight
-    let moment = clock.moment().read
+    let moment = clock.current
     var record = spec.record(at: moment)
     record.version = flight.late.pointee.version
     let target = try target(of: spec.writePolicy, in: flight.scope)

@@ -133,7 +133,7 @@ extension Cache {
     }
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
-        let moment = clock.moment().read
+        let moment = clock.current
         var pending: [Result<OnePut, Failure>] = []
         for index in slice {
           pending.append(
@@ -211,7 +211,7 @@ extension Cache {
     }
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
-        let moment = clock.moment().read
+        let moment = clock.current
         var pending: [SubmittedRemoval] = []
         for index in slice {
           pending.append(

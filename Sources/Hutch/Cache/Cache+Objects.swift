@@ -16,7 +16,7 @@ extension Cache {
     let target = try target(of: spec.writePolicy, in: scope)
     if !settings.drainsReleases { try startMaintenance() }
     let output = try codec.encode(object)
-    let moment = clock.moment().read
+    let moment = clock.current
     let held = try HostObject.block(
       key: key, tag: Bytes(start: nil, count: 0), record: Record(), object, release, releases)
     let block: Block
@@ -74,7 +74,7 @@ extension Cache {
     _ object: UnownedBlock, to entry: UnownedBlock, _ hash: UInt64, in scope: Tiers
   ) {
     defer { events.deliver() }
-    let moment = clock.moment().read
+    let moment = clock.current
     guard storage != nil else {
       _ = attachInMemory(object, to: entry, hash, at: moment)
       return

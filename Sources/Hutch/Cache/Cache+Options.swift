@@ -26,7 +26,7 @@ extension Cache {
       }
       try withStorage { $0.setPolicy(policy) }
     }
-    let moment = clock.moment().read
+    let moment = clock.current
     defer { events.deliver() }
     try parts.limitsChange.withLock { () throws(Failure) in
       if let policy = change.policy { try memory.setPolicy(policy, at: moment) }

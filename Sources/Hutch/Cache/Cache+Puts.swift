@@ -44,11 +44,10 @@ extension Cache {
   }
 
   /// Stores a value if `condition` holds.
-  @_optimize(speed)
   func put(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
-    let moment = clock.moment().read
+    let moment = clock.current
     let hash = memory.hash(key)
     guard storage == nil, spec.isPlain, condition.isAlways else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
@@ -62,7 +61,6 @@ extension Cache {
   }
 
   @inline(never)
-  @_optimize(speed)
   private func putWithRecord(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
@@ -111,7 +109,6 @@ extension Cache {
 
   /// The condition is about the entry that `scope` has; the value goes to `target`. `late`: the
   /// reservation of the write.
-  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     in scope: Tiers, storing target: WritePolicy, suffix: FileSuffix? = nil,
@@ -132,7 +129,6 @@ extension Cache {
   /// draws the version, under the lock of the entry's shard. The put takes the stripe if there is a
   /// listener, which is told of a key's writes in their order, or if the put may overtake a write
   /// or be overtaken.
-  @_optimize(speed)
   private func putInMemory(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     by late: LateWrite? = nil

@@ -1,7 +1,6 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
   /// The value, counted as an access; nil if there is none.
-  @_optimize(speed)
   func get(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
     let moment = clock.moment()
     let hash = memory.hash(key)
@@ -16,7 +15,6 @@ extension Cache {
 
   /// The part of an entry that is asked for, copied into `buffer` if it fits; counted as an
   /// access. `atOnce`: the store is not asked, and what only it can answer is `wouldBlock`.
-  @_optimize(speed)
   func look(
     _ key: Bytes, in scope: Tiers, into buffer: UnsafeMutableRawBufferPointer, _ part: Look.Part,
     atOnce: Bool
@@ -67,7 +65,6 @@ extension Cache {
   }
 
   /// Whether there is an entry; no access.
-  @_optimize(speed)
   func contains(_ key: Bytes, in scope: Tiers) throws(Failure) -> Bool {
     if scope != .disk {
       if memory.has(key, memory.hash(key), at: clock.moment()) { return true }
@@ -175,9 +172,8 @@ extension Cache {
   }
 
   /// The record as it is now, and the tier that has it; no access.
-  @_optimize(speed)
   func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
-    let moment = clock.moment().read
+    let moment = clock.current
     let hash = memory.hash(key)
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
     if storage == nil || scope == .memory { return nil }
@@ -205,7 +201,7 @@ extension Cache {
 
   func flush() throws(Failure) {
     guard storage != nil else { return }
-    let moment = clock.moment().read
+    let moment = clock.current
     try withStorage { (storage) throws(Failure) in
       let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
       try storage.flush(at: moment)

@@ -3,7 +3,6 @@ extension Cache {
   /// Removes an entry from a store that commits at once, without a look before whether there is
   /// one. Returns whether there was; nil: the removal has to go by `submitRemoval`, since a
   /// listener is told of it, or since more than memory and the store may have the key.
-  @_optimize(speed)
   func removeAtOnce(
     _ key: Bytes, at moment: Moment, in scope: Tiers, from storage: any Storage
   ) throws(Failure) -> Bool? {

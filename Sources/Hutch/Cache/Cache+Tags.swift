@@ -18,7 +18,7 @@ extension Cache {
       if found.record.tagSize == 0 {
         return visit(found.record.version, Bytes(start: nil, count: 0))
       }
-      let moment = clock.moment().read
+      let moment = clock.current
       if scope != .disk, let block = memory.peek(key, hash, at: moment) {
         return visit(block.unowned.version, block.unowned.extended.tag)
       }
@@ -141,7 +141,7 @@ extension Cache {
       try self.tag(of: key, in: scope) { if $1.hasSameBytes(as: tag) { version = $0 } }
       if version == 0 { return nil }
       let removal = submitRemoval(
-        key, at: clock.moment().read, in: scope, wantsValue: false, ifVersion: version, to: storage)
+        key, at: clock.current, in: scope, wantsValue: false, ifVersion: version, to: storage)
       if !removal.isSuperseded { return removal }
     }
   }

@@ -5,7 +5,7 @@ extension Cache {
   func trim(
     _ spec: TrimSpec, in scope: Tiers, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
   ) throws(Failure) {
-    let moment = clock.moment().read
+    let moment = clock.current
     var isStopped = false
     var before: UInt64 = 0
     func report(_ count: UInt64, _ total: UInt64) -> Bool {
@@ -33,7 +33,7 @@ extension Cache {
   /// Looks through what the store has, and repairs.
   func check(isQuick: Bool, in scope: Tiers) throws(Failure) -> CheckReport {
     guard scope != .memory else { throw Failure(.unsupported, "the memory tier cannot be checked") }
-    let moment = clock.moment().read
+    let moment = clock.current
     return try withStorage { (storage) throws(Failure) in
       try storage.check(isQuick: isQuick, at: moment)
     }

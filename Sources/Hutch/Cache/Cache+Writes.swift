@@ -314,10 +314,10 @@ extension Cache {
   func touch(
     _ key: Bytes, timeToLive: Int64, timeToIdle: Int64, in scope: Tiers
   ) throws(Failure) -> Bool {
-    var new = NewTimes(timeToLive: timeToLive, timeToIdle: timeToIdle, at: clock.moment().read)
+    var new = NewTimes(timeToLive: timeToLive, timeToIdle: timeToIdle, at: clock.current)
     guard try touch(key, &new, in: scope) else { return false }
     if new.isEarly {
-      new.renew(at: clock.moment().read)
+      new.renew(at: clock.current)
       _ = try touch(key, &new, in: scope)
     }
     return true
@@ -405,7 +405,6 @@ extension Cache {
 
   /// Touches memory's entry. The record is part of an immutable block: a touch makes a new block
   /// with the same version, and begins again if another write has come between.
-  @_optimize(speed)
   func touchInMemory(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment
   ) throws(Failure) -> Bool {

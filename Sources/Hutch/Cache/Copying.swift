@@ -52,7 +52,7 @@ struct Copying {
       key: entry.key, value: Bytes(entry.value), extended: entry.extended, record: record,
       wantsChecksum: cache.storage != nil)
     let result = try cache.put(
-      block, hash, at: cache.clock.moment().read, if: .absent, in: target.scope, storing: policy,
+      block, hash, at: cache.clock.current, if: .absent, in: target.scope, storing: policy,
       suffix: suffix(of: entry))
     switch result.status {
     case .done, .partial:
@@ -78,7 +78,7 @@ struct Copying {
 
   private func flush() throws(Failure) {
     guard policy == .disk else { return }
-    let moment = target.cache.clock.moment().read
+    let moment = target.cache.clock.current
     try target.cache.withStorage { (storage) throws(Failure) in try storage.flush(at: moment) }
   }
 

@@ -84,7 +84,7 @@ final class Cursor {
   /// Fills the page with the next keys of one tier.
   private func fetch() throws(Failure) {
     let cache = handle.cache
-    let moment = cache.clock.moment().read
+    let moment = cache.clock.current
     let count: Int
     if case .storage = source {
       count = try cache.withStorage { (storage) throws(Failure) in

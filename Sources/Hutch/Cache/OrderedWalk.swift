@@ -96,7 +96,7 @@ final class OrderedWalk {
 
   private func fetch() throws(Failure) {
     let cache = handle.cache
-    let moment = cache.clock.moment().read
+    let moment = cache.clock.current
     var failure: Failure?
     if isStorages {
       // Each of its pages is one of ours.

@@ -97,7 +97,6 @@ struct SortedKeys: ~Copyable {
   }
 
   /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there.
-  @_optimize(speed)
   mutating func insert(_ key: Bytes) throws(Failure) {
     let prefix = SortedKeys.prefix(key)
     let isNext = sorted == 0 || order(items[sorted &- 1], key, prefix) < 0

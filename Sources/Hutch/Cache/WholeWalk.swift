@@ -109,7 +109,7 @@ final class WholeWalk {
     page.begin(room: room)
     next = 0
     let cache = handle.cache
-    let moment = cache.clock.moment().read
+    let moment = cache.clock.current
     var newest = cache.versions.last
     if cache.writeBack.mayHaveDirty {
       try lookThroughMemory(at: moment)

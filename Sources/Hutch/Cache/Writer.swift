@@ -133,7 +133,7 @@ final class Writer {
     let scope = handle.scope
     let key = head.unowned.key
     let hash = cache.memory.hash(key)
-    let moment = cache.clock.moment().read
+    let moment = cache.clock.current
     guard let files, cache.values.keepsInFile(size, files) else {
       return try cache.put(
         try whole(at: moment), hash, at: moment, if: .always, in: scope,

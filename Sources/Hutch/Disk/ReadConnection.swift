@@ -154,7 +154,6 @@ final class ReadConnection {
   }
 
   /// To be called before a read: see Readers for `current`.
-  @_optimize(speed)
   func begin(in current: Readers.State?) throws(Failure) {
     if let current, state == current {
       if !connection.isInTransaction { try beginning.run() }

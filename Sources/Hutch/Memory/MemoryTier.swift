@@ -110,7 +110,7 @@ final class MemoryTier {
     free(memory)
   }
 
-  @inline(__always)
+  @inline(never)
   func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
   /// The same, inlined.
   @inline(__always)

@@ -357,7 +357,7 @@ struct UnownedBlock {
 
   /// Release, so that this holder's reads come before the block is freed; acquire for the last
   /// holder, which frees it.
-  @inline(__always)
+  @inline(never)
   func release() {
     let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
     if left & UnownedBlock.countMask == 0 { end(left, atOnce: true) }

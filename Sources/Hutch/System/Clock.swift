@@ -4,25 +4,37 @@ import Synchronization
 /// A point in time in Unix nanoseconds. Until it is `read`, every use of `time` reads a clock,
 /// which costs some 10 ns; a hit in memory on an entry that does not expire uses it never, and
 /// reads no clock. A call that goes on to the store, or writes, reads it once.
+///
+/// One word: the time; or, below `earliest`, the number to add to CLOCK_MONOTONIC_COARSE, counted
+/// from the least Int64.
 struct Moment {
-  /// The host's time; the least Int64 means the system's clocks.
-  fileprivate let fixed: Int64
-  /// The number to add to CLOCK_MONOTONIC_COARSE.
-  fileprivate let offset: Int64
+  private let word: Int64
+
+  /// No time is earlier: the year 1823.
+  fileprivate static let earliest: Int64 = -1 << 62
 
   /// A time that is known.
-  static func at(_ time: Int64) -> Moment { Moment(fixed: time, offset: 0) }
+  static func at(_ time: Int64) -> Moment { Moment(word: max(time, earliest)) }
+
+  /// The coarse clock with this added to it, when it is read.
+  @inline(__always)
+  fileprivate static func coarse(_ offset: Int64) -> Moment {
+    if _fastPath(offset >= 0 && offset < 1 << 62) { return Moment(word: Int64.min &+ offset) }
+    return .at(Clock.read(CLOCK_MONOTONIC_COARSE) &+ offset)
+  }
+
+  private init(word: Int64) { self.word = word }
 
   /// The same, with the clock read.
   @inline(__always) var read: Moment { .at(time) }
 
   /// True if the time is known, so that `time` costs nothing.
-  @inline(__always) var isGiven: Bool { fixed != Int64.min }
+  @inline(__always) var isGiven: Bool { word >= Moment.earliest }
 
-  @inline(__always)
   var time: Int64 {
-    if fixed != Int64.min { return fixed }
-    return Clock.read(CLOCK_MONOTONIC_COARSE) &+ offset
+    @inline(never) get {
+      isGiven ? word : Clock.read(CLOCK_MONOTONIC_COARSE) &+ (word &- Int64.min)
+    }
   }
 }
 
@@ -60,7 +72,7 @@ final class Clock {
 
   /// The last time that the host's clock gave. Relaxed: any recent time is good enough for
   /// maintenance.
-  private let latest = Atomic<Int64>(Int64.min + 1)
+  private let latest = Atomic<Int64>(Moment.earliest)
 
   var isHosts: Bool { function != nil }
 
@@ -103,9 +115,7 @@ final class Clock {
   /// The time of a call. It asks the host's clock at once, while the thread holds no lock.
   @inline(__always)
   func moment() -> Moment {
-    guard let function else {
-      return Moment(fixed: Int64.min, offset: coarse.load(ordering: .relaxed))
-    }
+    guard let function else { return .coarse(coarse.load(ordering: .relaxed)) }
     return hostsMoment(function)
   }
 
@@ -119,9 +129,9 @@ final class Clock {
   private func hostsMoment(_ function: Function) -> Moment {
     ThreadState.assertNoLocks()
     // The clock never returns the last nanosecond: see Record.never.
-    let time = min(max(function(context), Int64.min + 1), Int64.max - 1)
-    latest.store(time, ordering: .relaxed)
-    return Moment(fixed: time, offset: 0)
+    let moment = Moment.at(min(function(context), Int64.max - 1))
+    latest.store(moment.time, ordering: .relaxed)
+    return moment
   }
 
   /// The time for work on a thread of the library, which calls no function of the host: the time of
@@ -131,8 +141,12 @@ final class Clock {
       refresh()
       return moment()
     }
-    return Moment(fixed: latest.load(ordering: .relaxed), offset: 0)
+    return .at(latest.load(ordering: .relaxed))
   }
+
+  /// The time of a call that needs it at once.
+  @inline(never)
+  var current: Moment { moment().read }
 
   /// The time now, in Unix nanoseconds.
   var now: Int64 { moment().time }
@@ -141,7 +155,7 @@ final class Clock {
   /// locks.
   var latestTime: Int64 { isHosts ? latest.load(ordering: .relaxed) : now }
 
-  @inline(__always)
+  @inline(never)
   static func read(_ clock: Int32) -> Int64 {
     var time = timespec()
     clock_gettime(clock, &time)

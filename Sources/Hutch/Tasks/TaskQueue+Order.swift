@@ -100,7 +100,6 @@ extension TaskQueue {
 
   /// Called under the lock. Takes a task whose completion must be made, or else a task to run. Nil:
   /// no task may run.
-  @_optimize(speed)
   func take(_ share: Share = .all) -> TaskPointer? {
     if let task = completions.popFirst() { return task }
     guard share != .completions else { return nil }
@@ -140,7 +139,6 @@ extension TaskQueue {
     return background
   }
 
-  @_optimize(speed)
   func begin(_ task: TaskPointer) -> TaskPointer {
     removeFromLane(task)
     running += 1

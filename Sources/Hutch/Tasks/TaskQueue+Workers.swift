@@ -12,7 +12,6 @@ extension TaskQueue {
 
   /// Called under the lock: the sleeping thread that the caller must `signal` after it has released
   /// the lock. Makes a worker if none sleeps and all are busy.
-  @_optimize(speed)
   func workerToWake() -> Sleeper {
     guard hasThreads, hasMore else { return .none }
     let sleeper = wakeOne()
@@ -72,7 +71,6 @@ extension TaskQueue {
   var isWorker: Bool { ThreadState.workerOf == Unmanaged.passUnretained(self).toOpaque() }
 
   /// The loop of a worker.
-  @_optimize(speed)
   private func work() {
     ThreadState.workerOf = Unmanaged.passUnretained(self).toOpaque()
     var done: TaskPointer?
@@ -167,7 +165,6 @@ extension TaskQueue {
 
   /// Called with no lock held: runs the task, and makes its completion, unless that is for a port.
   /// The caller must then call `retire`.
-  @_optimize(speed)
   func perform(_ task: TaskPointer) {
     within(task) {
       let state = task.pointee.state
@@ -187,7 +184,6 @@ extension TaskQueue {
 
   /// Tells the host, and returns what the host gave. For a task with a port, the drain does both,
   /// except for the context of the work.
-  @_optimize(speed)
   private func conclude(_ task: TaskPointer) {
     task.finishWork()
     if task.hasExtras && task.extras.pointee.port != nil { return }

@@ -180,7 +180,6 @@ final class TaskQueue {
 
   /// Takes the task over. If it throws, or returns that the queue is full, the caller still has the
   /// task.
-  @_optimize(speed)
   func submit(_ task: TaskPointer, _ spec: borrowing TaskSpec) throws(Failure) -> Status {
     lock.lock()
     var sleeper = Sleeper.none
@@ -313,7 +312,6 @@ final class TaskQueue {
 
   /// Called under the lock. The task has run, or will not run, and its completion has been made, or
   /// enters its port here. Returns the steps that the caller takes after it has released the lock.
-  @_optimize(speed)
   func retire(_ task: TaskPointer) -> Aftermath {
     if task.isAt(.parks) {
       park(task)
