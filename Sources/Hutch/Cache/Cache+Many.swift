@@ -219,7 +219,7 @@ extension Cache {
         }
         for place in 0..<pending.count {
           do throws(Failure) {
-            batch.add(try finish(&pending[place], in: storage, waits: false) ? .done : .notFound)
+            batch.add(try finish(pending[place], in: storage, waits: false) ? .done : .notFound)
           } catch {
             batch.add(error)
           }

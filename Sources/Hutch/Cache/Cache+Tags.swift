@@ -115,7 +115,7 @@ extension Cache {
     for place in 0..<pending.count {
       do throws(Failure) {
         while true {
-          if try finish(&pending[place], in: storage, waits: false) {
+          if try finish(pending[place], in: storage, waits: false) {
             removed += 1
             break
           }

@@ -21,10 +21,10 @@ extension Cache {
       {
         return existed ? .done : .notFound
       }
-      var removal = submitRemoval(
+      let removal = submitRemoval(
         key, at: moment, in: scope, wantsValue: false, by: late, to: storage)
       if removal.isSuperseded { return .superseded }
-      return try finish(&removal, in: storage) ? .done : .notFound
+      return try finish(removal, in: storage) ? .done : .notFound
     }
   }
 
@@ -39,11 +39,11 @@ extension Cache {
     }
     return try withStorage { (storage) throws(Failure) in
       while true {
-        var removal = submitRemoval(
+        let removal = submitRemoval(
           key, at: clock.moment(), in: scope, wantsValue: true, by: late, to: storage)
         isOvertaken = removal.isSuperseded
         if isOvertaken { return nil }
-        if try finish(&removal, in: storage) { return removal.value?.take() }
+        if try finish(removal, in: storage) { return removal.value.take() }
         if !removal.isUnmet { return nil }
       }
     }
@@ -121,19 +121,21 @@ extension Cache {
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
-  struct SubmittedRemoval {
+  final class SubmittedRemoval {
     fileprivate var plan = WritePlan(.keep, .nothing)
     fileprivate var write: StoreWrite?
     /// Keeps the key until the removal is finished.
-    fileprivate var key: BlockBox?
-    fileprivate var stripe = 0
-    fileprivate var value: BlockBox?
+    fileprivate var key: Block?
+    fileprivate let stripe: Int
+    fileprivate var value: Block?
     fileprivate var failure: Failure?
     fileprivate(set) var pending: Events.Pending?
     /// The removal took memory's copy while that copy's own put was being committed.
     fileprivate var isOfPendingPut = false
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
+
+    fileprivate init(stripe: Int) { self.stripe = stripe }
 
     /// Once it is finished: it was meant for an entry that another write has replaced or removed.
     var isUnmet: Bool { write?.result.isUnmet ?? false }
@@ -148,12 +150,11 @@ extension Cache {
     let hash = memory.hash(key)
     prefetch(hash)
     let stripe = Stripes.index(of: hash)
-    var removal = SubmittedRemoval(stripe: stripe)
+    let removal = SubmittedRemoval(stripe: stripe)
     var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
-      let named = BlockBox(try Block.allocate(key: key, record: Record()))
-      var write = StoreWrite(.remove, named.unowned, hash)
-      removal.key = named
+      removal.key = try Block.allocate(key: key, record: Record())
+      var write = StoreWrite(.remove, removal.key.unowned, hash)
       while true {
         var old: Block?
         // Before the stripe is taken: the value may be large, and the host's codec may be called.
@@ -190,8 +191,8 @@ extension Cache {
         if let plan {
           order.noteWrite(hash, by: late)
           removal.plan = plan
-          _ = carryOut(&removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
-          if wantsValue, let old { removal.value = BlockBox(old) }
+          _ = carryOut(removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
+          if wantsValue { removal.value = old.take() }
           return removal
         }
         order.stripes.unlock(stripe)
@@ -244,7 +245,7 @@ extension Cache {
   /// Carries out a removal's plan, and lets the stripe go. `old`: the entry that the look before
   /// has found. Returns the block that memory had, which the caller frees without the stripe.
   private func carryOut(
-    _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
+    _ removal: SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) -> Block? {
     let stripe = removal.stripe
@@ -286,7 +287,7 @@ extension Cache {
 
   /// The second half of a removal: waits for the commit. False: there was no entry.
   func finish(
-    _ removal: inout SubmittedRemoval, in storage: any Storage, waits: Bool = true
+    _ removal: SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
     if let failure = removal.failure { throw failure }
     guard var write = removal.write else { return false }
