@@ -9,7 +9,7 @@ import textwrap
 
 import hutch
 import pytest
-from hutch import Status, _aload, _hooks, _queues
+from hutch import Status, _aload, _hooks, _tasks
 from processes import finished
 
 
@@ -115,7 +115,7 @@ def test_no_callback_leaves_its_caller_without_a_status(monkeypatch):
     assert _hooks._encode_callback(unknown, None, 0, None) == Status.IO
     assert _hooks._decode_callback(unknown, None, 0, None) == Status.IO
     assert _aload.lead_callback(unknown, None, 0, None) == Status.IO
-    assert _queues._work_callback(unknown, None) == Status.IO
+    assert _tasks.work_callback(unknown, None) == Status.IO
     assert _hooks._read_callback(unknown) == 0
     assert told == [KeyError] * 5
 

@@ -12,7 +12,7 @@ import threading
 import hutch
 import pytest
 from conftest import ROOT
-from hutch import _queues
+from hutch import _tasks
 from processes import finished
 
 
@@ -20,7 +20,7 @@ from processes import finished
 def nothing_is_left():
     yield
     gc.collect()
-    assert not _queues._works and not _queues._completions
+    assert not _tasks.works and not _tasks.completions
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import atexit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._cache import Cache, TierView
+    from ._cache import Cache
     from ._cbor import register
     from ._codec import Key, key_from_bytes, key_to_bytes
     from ._codec_hook import Codec
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ._object_codec import CachedObjects
     from ._opening import destroy
     from ._ports import Port
-    from ._queues import CancelledError, Group, Queue, Tally, Task
+    from ._queues import Group, Queue
     from ._records import (
         CacheLimits,
         CacheOptions,
@@ -71,12 +71,14 @@ if TYPE_CHECKING:
     from ._units import NO_LIMIT
     from ._serializers import Serializer
     from ._shared_queues import shared_queue
+    from ._tasks import CancelledError, Tally, Task
+    from ._tier_view import TierView
 
     __version__: str
     """The version of the library."""
 
 _MODULES = {
-    "_cache": ("Cache", "TierView"),
+    "_cache": ("Cache",),
     "_cbor": ("register",),
     "_codec": ("Key", "key_from_bytes", "key_to_bytes"),
     "_codec_hook": ("Codec",),
@@ -113,13 +115,7 @@ _MODULES = {
     "_files": ("Hold", "Writer"),
     "_limits": ("MAX_ENTRY_QUARTER", "TierLimits"),
     "_logs": ("log",),
-    "_queues": (
-        "CancelledError",
-        "Group",
-        "Queue",
-        "Tally",
-        "Task",
-    ),
+    "_queues": ("Group", "Queue"),
     "_object_codec": ("CachedObjects",),
     "_opening": ("destroy",),
     "_ports": ("Port",),
@@ -139,6 +135,8 @@ _MODULES = {
     ),
     "_serializers": ("Serializer",),
     "_shared_queues": ("shared_queue",),
+    "_tasks": ("CancelledError", "Tally", "Task"),
+    "_tier_view": ("TierView",),
     "_units": ("NO_LIMIT",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

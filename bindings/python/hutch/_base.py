@@ -37,6 +37,7 @@ else:
     from _thread import RLock
 
     _completing = RLock()
+    _OWN = f"{__package__}._cache", f"{__package__}._tier_view"
 
     class _Later:
         """Stands for a call of the bases that are not there yet."""
@@ -52,7 +53,7 @@ else:
 
     class Entries(_accelerator.module.Fast):
         def __init_subclass__(cls, **more: Any) -> None:
-            if cls.__module__ != f"{__package__}._cache":
+            if cls.__module__ not in _OWN:
                 complete()
             super().__init_subclass__(**more)
 

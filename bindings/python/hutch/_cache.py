@@ -1,4 +1,4 @@
-"""The cache, and the views of its tiers."""
+"""The cache."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ._paths import Path
     from ._queues import Queue
     from ._limits import Limits
-    from ._records import CacheLimits, CacheOptions, Tier
+    from ._records import CacheLimits, CacheOptions
     from ._serializers import Serializer
+    from ._tier_view import TierView
     from ._units import Seconds
 elif _accelerator.module is None:
     from . import _logs as _logs  # From the first cache on, warnings go to logging.
@@ -306,6 +307,7 @@ class Cache(Entries):
         memory only; delete and clear remove the copies in memory only.
         """
         from ._records import Tier
+        from ._tier_view import TierView
 
         return TierView(self, Tier.MEMORY)
 
@@ -319,6 +321,7 @@ class Cache(Entries):
         """
         from ._errors import NoDiskTierError, UnsupportedError
         from ._records import Tier
+        from ._tier_view import TierView
 
         try:
             return TierView(self, Tier.DISK)
@@ -474,31 +477,6 @@ class Cache(Entries):
 
 def _open_again(kind: type[Cache], directory: str, options: dict[str, Any]) -> Cache:
     return kind(directory, **options)
-
-
-@_accelerator.adopt
-class TierView(Entries):
-    """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
-
-    Keeps its cache from being collected. After the cache's close: ClosedError.
-    """
-
-    def __init__(self, cache: Cache, tier: Tier) -> None:
-        from ._opening import open_view
-
-        self._cache = cache
-        self._tier = tier
-        self._has_object_codec: bool = cache._has_object_codec
-        open_view(self, cache, tier)
-
-    def _now(self) -> int:
-        return self._cache._now()
-
-    def __repr__(self) -> str:
-        return f"{self._cache!r}.{self._tier.name.lower()}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._cache, self._tier.name.lower())
 
 
 def _before_fork() -> None:

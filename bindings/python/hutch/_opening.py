@@ -20,10 +20,11 @@ from ._serializers import Forms, forms_of
 from ._settings import changes_of, settings_of
 
 if TYPE_CHECKING:
-    from ._cache import Cache, TierView
+    from ._cache import Cache
     from ._limits import Limits
     from ._paths import Path
     from ._records import Tier
+    from ._tier_view import TierView
 
 _numbers = itertools.count(1)
 
