@@ -182,6 +182,18 @@ def test_arrays(cache):
         encode_value(numpy.array([object()]))
 
 
+def test_an_array_of_texts_with_a_character_that_is_none():
+    numpy = pytest.importorskip("numpy")
+    for kind, order, codec in ("<U3", "little", "utf-32-le"), (">U3", "big", "utf-32-be"):
+        data = dumps(numpy.array(["abc", "\U0010ffff"], kind))
+        assert loads(data)[1] == "\U0010ffff"
+        for number in 0x110000, 2**32 - 1:
+            forged = data.replace("c".encode(codec), number.to_bytes(4, order))
+            assert len(forged) == len(data) and forged != data
+            with pytest.raises(Unreadable):
+                loads(forged)
+
+
 # ------------------------------------------------------------------------ keys
 
 

@@ -4,6 +4,7 @@ bytes cannot choose code for it to call."""
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Any, Callable
 
 from . import _cbor as tags
@@ -206,6 +207,16 @@ def _dtype(name: str) -> Any:
     return numpy.dtype(name)
 
 
+def _plain(data: bytes, dtype: Any) -> Any:
+    """The elements. Unreadable: a number in a text stands for no character, which numpy would say
+    by a SystemError when the element is used."""
+    import numpy
+
+    if dtype.kind == "U" and (numpy.frombuffer(data, f"{dtype.str[0]}u4") > sys.maxunicode).any():
+        raise Unreadable("an array of texts with a character that is none")
+    return numpy.frombuffer(data, dtype)
+
+
 def _array(content: Any) -> Any:
     import numpy
 
@@ -220,17 +231,15 @@ def _array(content: Any) -> Any:
         raise Unreadable("an array of another size")
     if not data:
         return numpy.empty(shape, dtype)
-    return numpy.frombuffer(data, dtype).reshape(shape).copy()
+    return _plain(data, dtype).reshape(shape).copy()
 
 
 def _scalar(content: Any) -> Any:
-    import numpy
-
     name, data = _exactly(content, str, bytes)
     dtype = _dtype(name)
     if len(data) != dtype.itemsize or not data:
         raise Unreadable("a number of another size")
-    return numpy.frombuffer(data, dtype)[0]
+    return _plain(data, dtype)[0]
 
 
 _MAKERS: dict[int, Callable[[Any], Any]] = {
