@@ -35,6 +35,11 @@ with tempfile.TemporaryDirectory() as directory:
     with hutch.diskcache.Cache(os.path.join(directory, "diskcache")) as old:
         old.set("key", ("a", 1), tag="t")
         assert old["key"] == ("a", 1) and old.evict("t") == 1
+try:
+    import hutch.http  # noqa: F401
+except ImportError as missing:
+    # Where the system has no libhutch_http: the wheel has none.
+    assert "scripts/build" in str(missing) and "libhutch_http.so.0" in str(missing), missing
 assert _accelerator.module is not None, "the accelerator is missing"
 assert Path(_accelerator.module.__file__).is_relative_to(sys.prefix)
 print(_library.lib._name)

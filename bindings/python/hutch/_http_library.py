@@ -253,6 +253,14 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
 )
 
 
+_REMEDY = (
+    "hutch.http needs libhutch_http.so.0, which could not be loaded. The wheel of hutch has "
+    "libhutch alone: libcurl and its TLS are to be the system's. scripts/build in a checkout of "
+    "hutch makes build/libhutch_http.so: cmake --install build puts it where the loader looks, or "
+    "HUTCH_LIBRARY names the libhutch.so beside it. The reason: "
+)
+
+
 def _load() -> ctypes.CDLL:
     """The library beside libhutch, else the one that the system's loader finds."""
     folder = Path(_library.lib._name).parent
@@ -269,8 +277,7 @@ def _load() -> ctypes.CDLL:
             declared.argtypes = arguments
             declared.restype = result
         return library
-    raise ImportError("hutch.http needs libhutch_http, which could not be loaded: "
-                      + "; ".join(reasons))
+    raise ImportError(_REMEDY + "; ".join(reasons))
 
 
 lib = _load()
