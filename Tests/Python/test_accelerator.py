@@ -6,9 +6,11 @@ With HUTCH_PURE=1 the two are the same, and these are tests of the Python code.
 from __future__ import annotations
 
 import copy
+import datetime
 import gc
 import inspect
 import json
+import math
 import os
 import pickle
 import random
@@ -18,10 +20,11 @@ import types
 import warnings
 import weakref
 import zlib
+from ctypes import byref
 
 import hutch
 import pytest
-from conftest import IS_INSTALLED, ROOT
+from conftest import IS_INSTALLED, ROOT, Clock
 from hutch import _accelerator, _structs
 from hutch._entries import SlowEntries
 from hutch._library import lib
@@ -129,6 +132,79 @@ def test_puts(open_cache, key, value):
     ]
     open_cache.clear()
     assert outcome(open_cache.set, key, value) == outcome(SlowEntries.set, open_cache, key, value)
+
+
+durations = st.one_of(
+    st.none(),
+    st.integers(0, 2**40),
+    st.floats(0, 1e10),
+    st.sampled_from([
+        9_223_372_036, 9_223_372_037, 2**63, 8_999_999_999.5, 9e9, 1e-10, 0.0, -0.0, 5e-324,
+        0.1, 1.0000000001, math.inf, -math.inf, math.nan, -1, -0.5, True,
+        datetime.timedelta(seconds=1.5), "1", b"", [],
+    ]),
+)
+
+
+def expiry_of(cache, key):
+    """In nanoseconds, with the tag."""
+    info = _structs.EntryInfo()
+    name = hutch.key_to_bytes(key)
+    if lib.hutch_info(cache._pointer, name, len(name), byref(info)) != hutch.Status.OK:
+        return None
+    return info.expires, cache.info(key).tag
+
+
+@pytest.fixture(scope="module", params=["memory", "directory"])
+def standing(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cache") if request.param == "directory" else None
+    clock = Clock()
+    with hutch.Cache(directory, clock=clock, time_to_live=10**9) as cache:
+        cache["loads"] = "what the accelerator needs for other calls"
+        yield cache
+
+
+@given(
+    key=st.one_of(keys, st.none(), st.just("")),
+    value=values,
+    expire=durations,
+    tag=st.one_of(st.none(), keys, wrong_keys, st.just("x" * 255), st.just("x" * 256)),
+    form=st.sampled_from(["expire", "third", "tag", "both", "third and tag", "twice", "other"]),
+)
+def test_sets_with_a_time_to_live_and_a_tag(standing, key, value, expire, tag, form):
+    arguments, named = (key, value), {}
+    if form in ("third", "third and tag", "twice"):
+        arguments = (key, value, expire)
+    if form in ("expire", "both", "twice", "other"):
+        named["expire"] = expire
+    if form in ("tag", "both", "third and tag"):
+        named["tag"] = tag
+    if form == "other":
+        named["idle"] = 5
+    results = []
+    for function in SlowEntries.set, type(standing).set:
+        standing.clear()
+        result = outcome(lambda function=function: function(standing, *arguments, **named))
+        is_key = outcome(hutch.key_to_bytes, key)[0] is bytes
+        stored = [(repr(k), type(v), repr(v)) for k, v in standing.items()]
+        results.append((result, stored, expiry_of(standing, key) if is_key else None))
+    assert results[0] == results[1]
+
+
+@pytest.mark.skipif(IS_PURE, reason="without the accelerator every call takes ctypes")
+def test_a_set_with_a_time_to_live_takes_no_ctypes():
+    output = run(
+        """
+        import sys
+        import hutch
+        cache = hutch.Cache()
+        assert cache.set("a", b"1", 60) and cache.set("b", "2", expire=60.5, tag="t")
+        assert cache.set("c", {"d": 1}, tag=b"t", expire=None)
+        print("ctypes" in sys.modules, cache["a"], cache["b"], cache["c"])
+        print(cache.remove_tagged("t"), cache.remove_tagged(b"t"), list(cache))
+        """
+    )
+    assert output == "False b'1' 2 {'d': 1}\n1 1 ['a']\n"
 
 
 @given(key=st.one_of(keys, wrong_keys), value=values, is_there=st.booleans())

@@ -210,33 +210,97 @@ static hutch_status put_value(const fast *self, const key *key, const char *data
   return status;
 }
 
-/* 1: stored; 0: the key is not of a common kind; -1: an exception. */
-static int put(fast *self, PyObject *name, PyObject *object) {
+/* Seconds as nanoseconds, as _units.nanoseconds has them. False: Python is to judge it. */
+static bool duration_of(PyObject *seconds, int64_t *nanoseconds) {
+  long long whole;
+  int64_t result;
+  if (PyFloat_CheckExact(seconds)) {
+    double exact = PyFloat_AsDouble(seconds) * 1e9;
+    if (!(exact >= 0 && exact < 9e18)) return false;
+    result = (int64_t)exact;
+    if ((double)result < exact) result++;
+  } else {
+    if (!int64_of(seconds, &whole) || whole < 0 || whole > INT64_MAX / 1000000000) return false;
+    result = whole * 1000000000;
+  }
+  *nanoseconds = result > 0 ? result : 1;
+  return true;
+}
+
+/* The options of set by their names, expire also as the third argument. The tag's bytes may be in
+   `tag`. False: Python is to judge them. */
+static bool choices_of(PyObject *const *arguments, Py_ssize_t count, PyObject *names, key *tag,
+                       hutch_put_options *options) {
+  Py_ssize_t named = names ? PyTuple_Size(names) : 0;
+  if (count < 2 || count > 3) return false;
+  if (count == 3 && arguments[2] != Py_None &&
+      !duration_of(arguments[2], &options->time_to_live))
+    return false;
+  for (Py_ssize_t i = 0; i < named; i++) {
+    PyObject *name = PyTuple_GetItem(names, i), *choice = arguments[count + i];
+    if (PyUnicode_CompareWithASCIIString(name, "expire") == 0) {
+      if (count == 3) return false;
+      if (choice != Py_None && !duration_of(choice, &options->time_to_live)) return false;
+    } else if (PyUnicode_CompareWithASCIIString(name, "tag") == 0) {
+      if (choice == Py_None) continue;
+      if (!key_of(choice, tag) || tag->size > HUTCH_TAG_MAX) return false;
+      options->tag = tag->data;
+      options->tag_size = tag->size;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* 1: stored; 0: the key is not of a common kind; -1: an exception. `choices`: NULL, or options
+   without extended data. */
+static int put(fast *self, PyObject *name, PyObject *object, const hutch_put_options *choices) {
   key key;
   if (!is_attached(self)) return -1;
   if (!key_of_any(name, &key)) return 0;
   if (PyBytes_CheckExact(object)) {
     size_t size = (size_t)PyBytes_Size(object);
-    return is_fine(self, put_value(self, &key, PyBytes_AsString(object), size, NULL)) ? 1 : -1;
+    const char *data = PyBytes_AsString(object);
+    return is_fine(self, put_value(self, &key, data, size, choices)) ? 1 : -1;
   }
   value value;
   if (!value_of(self, object, &value)) return -1;
-  hutch_status status = put_value(self, &key, value.data, value.size, value.options);
+  hutch_put_options all;
+  if (choices && value.options) {
+    all = *choices;
+    all.extended = value.options->extended;
+    all.extended_size = value.options->extended_size;
+    choices = &all;
+  } else if (!choices) {
+    choices = value.options;
+  }
+  hutch_status status = put_value(self, &key, value.data, value.size, choices);
   int result = is_fine(self, status) ? 1 : -1;
   value_end(&value);
   return result;
 }
 
+/* 1: stored; 0: Python is to judge an argument; -1: an exception. */
+static COLD int put_chosen(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *names) {
+  key tag;
+  hutch_put_options options = {.struct_size = sizeof options};
+  if (!choices_of(arguments, count, names, &tag, &options)) return 0;
+  return put(self, arguments[0], arguments[1], &options);
+}
+
 static PyObject *fast_set(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names) {
-  int stored = names || count != 2 ? 0 : put(self, arguments[0], arguments[1]);
+  int stored = names || count != 2 ? put_chosen(self, arguments, count, names)
+                                   : put(self, arguments[0], arguments[1], NULL);
   if (stored == 1) Py_RETURN_TRUE;
   if (stored == 0 && is_attached(self)) return slowly(self, SET, arguments, count, names);
   return NULL;
 }
 
 static int fast_setitem(fast *self, PyObject *name, PyObject *object) {
-  int stored = object ? put(self, name, object) : 0;
+  int stored = object ? put(self, name, object, NULL) : 0;
   if (stored != 0) return stored < 0 ? -1 : 0;
   if (!is_attached(self)) return -1;
   PyObject *arguments[] = {name, object};
