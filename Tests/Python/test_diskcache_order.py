@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -243,3 +244,69 @@ def test_a_number_that_was_pulled_may_be_set_again(cache):
         assert cache.pull(side=side)[1] == 1
         assert cache.pull(side=side)[1] == (2 if side == "front" else 0)
         assert cache.pull(side=side) == (None, None)
+
+
+class Queue:
+    """What the entries of one queue are to be, by their numbers."""
+
+    def __init__(self):
+        self.entries = {}
+
+    def push(self, value, side):
+        ends = sorted(self.entries)
+        number = 500_000_000_000_000
+        if ends:
+            number = ends[-1] + 1 if side == "back" else ends[0] - 1
+        self.entries[number] = value
+        return number
+
+    def end(self, side):
+        if not self.entries:
+            return None, None
+        number = min(self.entries) if side == "front" else max(self.entries)
+        return number, self.entries[number]
+
+
+@pytest.mark.parametrize("prefix", [None, "jobs"])
+def test_random_calls_on_both_ends_of_a_queue(cache, seed, prefix):
+    chance = random.Random(seed)
+    queue = Queue()
+
+    def key_of(number):
+        return number if prefix is None or number is None else f"{prefix}-{number:015d}"
+
+    for step in range(1500):
+        side = chance.choice(("front", "back"))
+        kind = chance.choice(("push", "push", "pull", "peek", "delete", "undone", "forget"))
+        if kind == "push":
+            assert cache.push(step, prefix, side) == key_of(queue.push(step, side)), step
+        elif kind in ("pull", "peek"):
+            number, value = queue.end(side)
+            call = cache.pull if kind == "pull" else cache.peek
+            assert call(prefix, side=side) == (key_of(number), value), step
+            if kind == "pull":
+                queue.entries.pop(number, None)
+        elif kind == "delete" and queue.entries:
+            # Often at an end, where the bounds are then too wide.
+            numbers = sorted(queue.entries)
+            number = chance.choice((numbers[0], numbers[-1], chance.choice(numbers)))
+            assert cache.delete(key_of(number))
+            del queue.entries[number]
+        elif kind == "undone":
+            with pytest.raises(ZeroDivisionError), cache.transact():
+                cache.pull(prefix, side=side)
+                cache.push("undone", prefix, side)
+                raise ZeroDivisionError
+        elif kind == "forget" and step % 10 == 0:
+            cache._open().state.forget_bounds()
+        assert len(cache) == len(queue.entries)
+
+
+def test_a_pull_that_is_undone_is_still_in_the_queue(cache):
+    cache[7] = "early"
+    with pytest.raises(ZeroDivisionError), cache.transact():
+        assert cache.pull() == (7, "early")
+        assert cache.push("begins the queue anew") == 500_000_000_000_000
+        raise ZeroDivisionError
+    assert cache.pull() == (7, "early")
+    assert cache.pull() == (None, None)

@@ -64,7 +64,7 @@ class _Holding:
 
     def __enter__(self) -> Store:
         store = self._store
-        if store.lock.acquire(self._timeout) == 1:
+        if store.lock.acquire(self._timeout) == 1 and store.undo is not None:
             store.begin()
         return store
 
@@ -245,10 +245,14 @@ class Base:
             if old is None or has_expired(old):
                 store.drop(key, now)
             else:
+                # A push of the block may have begun a queue anew that seemed empty.
+                store.widen(key)
                 store.put(key, old, now, seconds_left(old))
         store.replaced_files, store.made_files = store.made_files, []
 
     def _remove_files(self, store: Store) -> None:
+        if not store.replaced_files and not store.made_files:
+            return
         names, store.replaced_files, store.made_files = store.replaced_files, [], []
         for name in names:
             self._disk.remove(name)

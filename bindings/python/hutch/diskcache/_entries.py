@@ -8,7 +8,7 @@ from typing import Any
 
 from ._base import Base, has_expired
 from ._constants import ENOVAL, EVICTION_POLICY, MODE_RAW
-from ._keys import HutchKey, hutch_key, is_long, long_key, queue_place
+from ._keys import HutchKey, hutch_key, is_long, long_key
 from ._record import Record
 from ._state import NEVER
 from ._store import Store, nanoseconds
@@ -88,7 +88,8 @@ class Entries(Base):
                 old = store.find(name)
                 if only_new and old is not None and not has_expired(old):
                     return False
-                record = Record(mode, value, 0, expires, tag, filename, size)
+                place = 0 if old is None else old.place
+                record = Record(mode, value, place, expires, tag, filename, size)
                 self._insert(store, name, own, record, old)
                 stored = True
                 self._count_access(store, name, True)
@@ -110,28 +111,15 @@ class Entries(Base):
             return
         if old is None:
             place = store.state.next_place()
-            self._widen(store, name)
+            store.widen(name)
         else:
             place = old.place
             store.state.set_moved(True)
         if is_long(name):
             record = record._replace(long_key=long_key(*own))
         if record.place != place:
-            record = record._replace(place=place)
+            record = Record._make((*record[:2], place, *record[3:]))  # Faster than _replace.
         self._write(store, name, record, old)
-
-    def _widen(self, store: Store, name: HutchKey) -> None:
-        """Let a queue know of a key of its kind, that is about to be stored. Needs the lock."""
-        place = queue_place(name)
-        if place is None:
-            return
-        prefix, number = place
-        bounds = store.state.bounds(prefix)
-        if bounds is not None and not bounds[0] <= number <= bounds[1]:
-            low, high = bounds
-            if low > high:
-                low = high = number
-            store.state.set_bounds(prefix, min(low, number), max(high, number))
 
     def _cull_some(self, store: Store) -> None:
         """Remove a few entries that have expired, then a few if all together are too large.
@@ -142,7 +130,7 @@ class Entries(Base):
         if most and store.state.earliest <= time.time_ns():
             most -= self._remove_lingering(store, most)
         order = EVICTION_POLICY.get(self.eviction_policy)
-        if not most or order is None or store.volume() < self.size_limit:
+        if not most or order is None or store.state.most < self.size_limit:
             return
         store.correct(self._disk._names_files())
         if store.volume() >= self.size_limit:
@@ -228,7 +216,7 @@ class Entries(Base):
             if not old.is_number:
                 raise TypeError(f"the value of {key!r} is no number")
             total = old.value + delta
-            self._insert(store, name, own, old._replace(mode=MODE_RAW, value=total), old)
+            self._insert(store, name, own, Record._make((MODE_RAW, total, *old[2:])), old)
             self._count_access(store, name, False)
             return total
 

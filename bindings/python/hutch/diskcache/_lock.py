@@ -10,6 +10,7 @@ import time
 from ._constants import Timeout
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.005
+_TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _PART = 8
 """A pause is this part of the time waited so far, so that a lock that is held for some microseconds
 does not stay free for milliseconds while others wait."""
@@ -54,7 +55,7 @@ class WriterLock:
 
     def _lock_file(self, timeout: float | None) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, _TAKE)
             return
         except BlockingIOError:
             pass
@@ -69,7 +70,7 @@ class WriterLock:
             pause = min(max(waited / _PART, _SHORTEST_PAUSE), _LONGEST_PAUSE)
             time.sleep(min(pause, timeout - waited))
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._file, _TAKE)
                 return
             except BlockingIOError:
                 pass

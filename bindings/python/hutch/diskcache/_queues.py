@@ -2,8 +2,8 @@
 
 The entries of a queue have the keys 1 to 999,999,999,999,998, or with a prefix "prefix-" and 15
 digits. The state has the bounds of a queue's keys. A number within the bounds may be missing,
-since entries expire, are culled and are deleted. A call therefore finds the ends of a queue by
-steps from its bounds, and after many steps without success by a scan of all keys.
+since entries expire, are culled and are deleted. A call therefore finds an end of a queue by
+steps from its bound, and after many steps without success by a scan of all keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Queues(Entries):
         expires = None if expire is None else time.time() + expire
         size, mode, filename, stored = columns
         with self._transact(retry) as store:
-            low, high = self._ends(store, prefix)
+            low, high, _ = self._end_of(store, prefix, side)
             if low > high:
                 number = low = high = QUEUE_START
             elif side == "back":
@@ -101,16 +101,17 @@ class Queues(Entries):
         with self._transact(retry) as store:
             failed = None
             while True:
-                low, high = self._ends(store, prefix)
-                store.state.set_bounds(prefix, low, high)
+                low, high, record = self._end_of(store, prefix, side)
                 if low > high:
+                    store.state.set_bounds(prefix, low, high)
                     return shaped(default, None, expire_time, tag)
                 number = low if side == "front" else high
                 key = queue_key(prefix, number)
                 name = hutch_key(key, True)
-                record = self._find(store, name)
                 if record is None:
-                    continue  # It has just expired.
+                    record = self._find(store, name)
+                    if record is None:
+                        continue  # It has just expired.
                 try:
                     value = self._fetch(store, name, record)
                 except OSError:
@@ -123,40 +124,43 @@ class Queues(Entries):
                     self._drop(store, name, record)
                     if store.undo is None:  # Else the entry may come back.
                         low, high = (low + 1, high) if side == "front" else (low, high - 1)
-                        store.state.set_bounds(prefix, low, high)
+                store.state.set_bounds(prefix, low, high)
                 return shaped((key, value), record, expire_time, tag)
 
     # ------------------------------------------------------------------ ends
 
-    def _ends(self, store: Store, prefix: str | None) -> tuple[int, int]:
-        """The least and the greatest number of a queue; in an empty one the first is greater."""
+    def _end_of(
+        self, store: Store, prefix: str | None, side: str
+    ) -> tuple[int, int, Record | None]:
+        """The bounds of a queue, of which the one on this side is the number of an entry; in an
+        empty queue the first is greater. The entry, unless all keys had to be looked at."""
         bounds = store.state.bounds(prefix)
         if bounds is None:
-            return self._looked_for(store, prefix)
+            return (*self._looked_for(store, prefix), None)
         low, high = bounds
-        front = self._step(store, prefix, low, high, 1)
-        back = None if front is None else self._step(store, prefix, high, front, -1)
-        if (front, back) != bounds:
+        is_front = side == "front"
+        way = (low, high, 1) if is_front else (high, low, -1)
+        number, record = self._step(store, prefix, *way)
+        now = (number, high) if is_front else (low, number)
+        if now != bounds:
             # Usually an entry has expired: it must not count any longer.
             store.entries.expire()
-        if front is None or back is None:
-            return self._looked_for(store, prefix)
-        return (front, back) if front <= back else (QUEUE_START, QUEUE_START - 1)
+        if record is None and low <= number <= high:
+            return (*self._looked_for(store, prefix), None)
+        return (*now, record) if now[0] <= now[1] else (QUEUE_START, QUEUE_START - 1, None)
 
     def _step(
         self, store: Store, prefix: str | None, first: int, last: int, step: int
-    ) -> int | None:
-        """The first existing number, or the one beyond the last; None: too many are missing."""
-        number, steps = first, 0
-        while (last - number) * step >= 0:
-            name = hutch_key(queue_key(prefix, number), True)
-            if self._find(store, name) is not None:
-                return number
+    ) -> tuple[int, Record | None]:
+        """The first number with an entry, and that; or without one the number beyond the last, or
+        one within: too many are missing."""
+        number, end = first, first + _STEPS * step
+        while (last - number) * step >= 0 and number != end:
+            record = self._find(store, hutch_key(queue_key(prefix, number), True))
+            if record is not None:
+                return number, record
             number += step
-            steps += 1
-            if steps == _STEPS:
-                return None
-        return number
+        return number, None
 
     def _looked_for(self, store: Store, prefix: str | None) -> tuple[int, int]:
         numbers = []

@@ -15,14 +15,13 @@ import time
 
 _MAGIC = b"hutchdc1"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = (
-    64 + 8 * n for n in range(8)
-)
+# Places in the file, in numbers of eight bytes.
+_PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = range(8, 16)
 _TABLE = 128
 _SLOTS, _PROBES = 1024, 8
 _SLOT = struct.Struct("<16sqq")
 _SIZE = _TABLE + _SLOTS * _SLOT.size
-_NUMBER = struct.Struct("<q")
+_LARGEST = 2**63 - 1
 _NO_PREFIX = b"\1" * 16
 _EMPTY = bytes(16)
 
@@ -54,6 +53,7 @@ class State:
 
     def __init__(self, path: str) -> None:
         self._map = mapped(path, _SIZE)
+        self._numbers = memoryview(self._map).cast("q")
 
     def is_trusted(self) -> bool:
         """Whether this was written since the machine started."""
@@ -65,88 +65,86 @@ class State:
             self._map[:_TABLE] = bytes(_TABLE)
         self._map[_TABLE:] = bytes(_SIZE - _TABLE)
         self.set_total(count, total, others)
-        self._write(_MOVED, 1 if count else 0)
+        self._numbers[_MOVED] = 1 if count else 0
         self.set_earliest(0 if count else NEVER)
         self._map[: len(_MAGIC) + 36] = _MAGIC + _boot()
 
-    def _read(self, offset: int) -> int:
-        number: int = _NUMBER.unpack_from(self._map, offset)[0]
-        return number
-
-    def _write(self, offset: int, number: int) -> None:
-        _NUMBER.pack_into(self._map, offset, number)
-
     def next_place(self) -> int:
         """The place of a new entry: above all others. Needs the lock."""
-        place = max(time.time_ns(), self._read(_PLACE) + 1)
-        self._write(_PLACE, place)
+        place = max(time.time_ns(), self._numbers[_PLACE] + 1)
+        self._numbers[_PLACE] = place
         return place
 
     @property
     def moved(self) -> bool:
         """Whether an entry may have been written again since it was inserted."""
-        return self._read(_MOVED) != 0
+        return self._numbers[_MOVED] != 0
 
     def set_moved(self, moved: bool) -> None:
         """Needs the lock."""
-        self._write(_MOVED, int(moved))
+        self._numbers[_MOVED] = int(moved)
 
     @property
     def earliest(self) -> int:
         """No entry that lingers ends before this Unix time in nanoseconds; 0: it is not known."""
-        return self._read(_EARLIEST)
+        return self._numbers[_EARLIEST]
 
     def set_earliest(self, earliest: int) -> None:
         """Needs the lock."""
-        self._write(_EARLIEST, earliest)
+        self._numbers[_EARLIEST] = earliest
 
     @property
     def count(self) -> int:
         """How many entries were put and not removed: those that expired are among them."""
-        return self._read(_COUNT)
+        return self._numbers[_COUNT]
+
+    @property
+    def most(self) -> int:
+        """The bytes of the entries, with those of entries that have expired: total is no more."""
+        return self._numbers[_BYTES]
 
     @property
     def others(self) -> int:
         """The number of keys outside the queue without a prefix; too high if some expired."""
-        return self._read(_OTHERS)
+        return self._numbers[_OTHERS]
 
     def add(self, count: int, total: int, others: int) -> None:
         """Add to, or subtract from, the entries, bytes and other keys. Needs the lock."""
-        for offset, more in (_OTHERS, others), (_COUNT, count), (_BYTES, total):
+        numbers = self._numbers
+        for place, more in (_OTHERS, others), (_COUNT, count), (_BYTES, total):
             if more:
-                self._write(offset, max(0, self._read(offset) + more))
+                numbers[place] = max(0, min(numbers[place] + more, _LARGEST))
 
     def set_total(self, count: int, total: int, others: int) -> None:
         """Needs the lock."""
-        self._write(_OTHERS, others)
-        self._write(_COUNT, count)
-        self._write(_BYTES, total)
+        self._numbers[_OTHERS] = others
+        self._numbers[_COUNT] = count
+        self._numbers[_BYTES] = total
 
     def total(self, count: int) -> int:
         """The bytes of this many entries.
 
         Entries expire without being counted here: the result is then their share of the whole.
         """
-        counted, total = self._read(_COUNT), self._read(_BYTES)
+        counted, total = self._numbers[_COUNT], self._numbers[_BYTES]
         if count >= counted or not counted:
             return total
         return total * count // counted
 
     def hits(self) -> tuple[int, int]:
         """Hits and misses that were counted."""
-        return self._read(_HITS), self._read(_MISSES)
+        return self._numbers[_HITS], self._numbers[_MISSES]
 
     def count_access(self, hit: bool) -> None:
         """Add a hit or a miss. Needs the lock."""
-        offset = _HITS if hit else _MISSES
-        self._write(offset, self._read(offset) + 1)
+        self._numbers[_HITS if hit else _MISSES] += 1
 
     def set_hits(self, hits: int | None, misses: int | None) -> None:
         """None: as it is. Needs the lock."""
         if hits is not None:
-            self._write(_HITS, hits)
+            self._numbers[_HITS] = hits
         if misses is not None:
-            self._write(_MISSES, misses)
+            self._numbers[_MISSES] = misses
 
     # The bounds of queues: every key of a queue is within its bounds, and some keys within may be
     # missing. The bounds of a queue that is not in the table are found by a scan of all keys.

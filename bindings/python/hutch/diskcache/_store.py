@@ -128,9 +128,8 @@ class Store:
 
     def begin(self) -> None:
         """With the lock just taken: forget the transaction that the parent process was in."""
-        if self.undo is not None:
-            self.undo = None
-            self.replaced_files, self.made_files = [], []
+        self.undo = None
+        self.replaced_files, self.made_files = [], []
 
     # -------------------------------------------------------------- entries
 
@@ -153,16 +152,29 @@ class Store:
             self.undo.setdefault(key, old)
         if record.lingers and record.expires is not None:
             self.state.set_earliest(min(self.state.earliest, nanoseconds(record.expires)))
-        tag = stored_tag(record.tag)
+        tag = None if record.tag is None else stored_tag(record.tag)
         if lasts is None and tag is None:
             self.entries[key] = data, extended  # The accelerator's own call.
         else:
             self.entries.set(key, (data, extended), lasts, tag=tag)
-        more = charge(key, len(data), record.size) - _charge_of(key, old)
+        size = len(data) + record.size
         if old is None:
-            self.state.add(1, more, _is_other(key))
-        else:
-            self.state.add(0, more, 0)
+            self.state.add(1, charge(key, size, 0), _is_other(key))
+        elif size != old.length() + old.size:
+            self.state.add(0, size - old.length() - old.size, 0)
+
+    def widen(self, key: HutchKey) -> None:
+        """Let a queue know of a key of its kind, that is about to be stored. Needs the lock."""
+        place = queue_place(key)
+        if place is None:
+            return
+        prefix, number = place
+        bounds = self.state.bounds(prefix)
+        if bounds is not None and not bounds[0] <= number <= bounds[1]:
+            low, high = bounds
+            if low > high:
+                low = high = number
+            self.state.set_bounds(prefix, min(low, number), max(high, number))
 
     def drop(self, key: HutchKey, old: Record | None) -> None:
         """Remove an entry. Needs the lock."""
