@@ -1,16 +1,18 @@
 // memory - the memory tier beside the caches that a C or C++ program would use instead
 //
-//   memory [entries] [rounds]
+//   memory [entries] [rounds] [other libhutch.so]
 //
 // 16-byte keys, 100-byte values that are copied out. First each contender in a process of its own:
 // memory, and how long single calls take while it grows, while it evicts and, if it can, while
 // another thread trims it and after it was cleared. Then all are filled and take turns, round by
 // round; what is printed are medians over the rounds in nanoseconds of CPU time per operation, and
 // the ratio of Hutch's to them: below 1, Hutch is faster. With two threads it is the time on the
-// clock, and CPU time below it. Other load on the machine disturbs all alike. Peers come from
-// Debian's packages and are left out where those are missing.
+// clock, and CPU time below it. A cache that is filled, and then evicts with each put, is made anew
+// in each round. Other load on the machine disturbs all alike. Peers come from Debian's packages
+// and are left out where those are missing; a build of libhutch that is given takes part as one.
 #include "hutch.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -73,16 +75,51 @@ class Contender {
   virtual bool clear() { return false; }
 };
 
+// The calls of one build of the library.
+struct Build {
+  decltype(&hutch_open) open;
+  decltype(&hutch_close) close;
+  decltype(&hutch_put) put;
+  decltype(&hutch_get_into) get_into;
+  decltype(&hutch_get_many) get_many;
+  decltype(&hutch_batch_release) batch_release;
+  decltype(&hutch_trim) trim;
+  decltype(&hutch_clear) clear;
+};
+
+const Build kLinked = {hutch_open,     hutch_close,         hutch_put,  hutch_get_into,
+                       hutch_get_many, hutch_batch_release, hutch_trim, hutch_clear};
+Build other;
+
+bool load_other(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (library == nullptr) {
+    fprintf(stderr, "memory: %s\n", dlerror());
+    return false;
+  }
+  auto take = [&](auto &call, const char *name) {
+    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, name));
+    if (call == nullptr) fprintf(stderr, "memory: %s has no %s\n", path, name);
+    return call != nullptr;
+  };
+  return take(other.open, "hutch_open") && take(other.close, "hutch_close") &&
+         take(other.put, "hutch_put") && take(other.get_into, "hutch_get_into") &&
+         take(other.get_many, "hutch_get_many") &&
+         take(other.batch_release, "hutch_batch_release") && take(other.trim, "hutch_trim") &&
+         take(other.clear, "hutch_clear");
+}
+
 class Hutch : public Contender {
  public:
   // No capacity: no limit. A directory: two tiers.
-  explicit Hutch(size_t capacity, const char *directory = nullptr) {
+  explicit Hutch(size_t capacity, const char *directory = nullptr, const Build &build = kLinked)
+      : build_(build) {
     hutch_options options;
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
     options.memory.cost = options.memory.max_entry = HUTCH_NO_LIMIT;
     options.memory.count = capacity ? capacity : HUTCH_NO_LIMIT;
-    if (hutch_open(directory, &options, &cache_) != HUTCH_OK) abort();
+    if (build_.open(directory, &options, &cache_) != HUTCH_OK) abort();
   }
   bool trim(size_t count) override {
     hutch_trim_spec spec;
@@ -90,19 +127,33 @@ class Hutch : public Contender {
     spec.struct_size = sizeof spec;
     spec.kind = HUTCH_TRIM_TO_COUNT;
     spec.amount = count;
-    return hutch_trim(cache_, &spec, nullptr) == HUTCH_OK;
+    return build_.trim(cache_, &spec, nullptr) == HUTCH_OK;
   }
-  bool clear() override { return hutch_clear(cache_) == HUTCH_OK; }
-  ~Hutch() override { hutch_close(cache_); }
+  bool clear() override { return build_.clear(cache_) == HUTCH_OK; }
+  ~Hutch() override { build_.close(cache_); }
   void put(const Key &key, const char *value) override {
-    if (hutch_put(cache_, key.bytes, kKey, value, kValue, nullptr, nullptr) != HUTCH_OK) abort();
+    if (build_.put(cache_, key.bytes, kKey, value, kValue, nullptr, nullptr) != HUTCH_OK) abort();
   }
   bool get(const Key &key, char *value) override {
     size_t size;
-    return hutch_get_into(cache_, key.bytes, kKey, value, kValue, &size) == HUTCH_OK;
+    return build_.get_into(cache_, key.bytes, kKey, value, kValue, &size) == HUTCH_OK;
+  }
+  // One call for so many keys, as far as the array goes.
+  void get_many(const uint32_t *numbers, size_t count, size_t batch) {
+    std::vector<Key> keys(batch, Key(0));
+    std::vector<const void *> starts(batch);
+    std::vector<size_t> sizes(batch, kKey);
+    for (size_t i = 0; i < batch; i++) starts[i] = keys[i].bytes;
+    for (size_t i = 0; i + batch <= count; i += batch) {
+      for (size_t k = 0; k < batch; k++) keys[k] = Key(numbers[i + k]);
+      hutch_batch *got;
+      if (build_.get_many(cache_, starts.data(), sizes.data(), batch, &got) != HUTCH_OK) abort();
+      build_.batch_release(got);
+    }
   }
 
  private:
+  const Build &build_;
   hutch_cache *cache_;
 };
 
@@ -242,7 +293,7 @@ Kind kind(const char *name) {
 }
 
 std::vector<Kind> kinds() {
-  return {
+  std::vector<Kind> all = {
       kind<Hutch>("Hutch"),
 #ifdef HAVE_TKRZW
       kind<Tkrzw>("tkrzw CacheDBM"),
@@ -258,6 +309,11 @@ std::vector<Kind> kinds() {
 #endif
       kind<Standard>("std::unordered_map"),
   };
+  if (other.open != nullptr)
+    all.push_back({"another Hutch", [](size_t capacity) {
+                     return std::make_unique<Hutch>(capacity, nullptr, other);
+                   }});
+  return all;
 }
 
 double seconds(clockid_t clock) {
@@ -365,9 +421,9 @@ long resident() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-void fill(Contender &cache, size_t entries) {
+void fill(Contender &cache, size_t entries, size_t first = 0) {
   char value[kValue] = {1};
-  for (size_t i = 0; i < entries; i++) cache.put(Key(i), value);
+  for (size_t i = first; i < first + entries; i++) cache.put(Key(i), value);
 }
 
 // How long single calls took, in microseconds.
@@ -474,6 +530,25 @@ double free_scaling() {
   return 2 * one / (seconds(CLOCK_MONOTONIC) - start);
 }
 
+// What a get costs in a batch of 32, per key, and alone: each makes a reference, and the one copies
+// out of it.
+void batches(size_t entries, int rounds) {
+  Hutch cache(2 * entries);
+  fill(cache, entries);
+  std::vector<double> one, many;
+  for (int round = 0; round < rounds; round++) {
+    std::vector<uint32_t> keys =
+        uniform(entries, static_cast<uint32_t>(entries), static_cast<uint64_t>(round) + 1);
+    one.push_back(measure(cache, Work::get, keys, 1).cpu);
+    double start = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    cache.get_many(keys.data(), keys.size(), 32);
+    many.push_back((seconds(CLOCK_PROCESS_CPUTIME_ID) - start) * 1e9 /
+                   static_cast<double>(keys.size()));
+  }
+  printf("hutch_get_many of 32 keys %.0f ns a key, hutch_get_into %.0f ns: %.2f\n", median(many),
+         median(one), median(many) / median(one));
+}
+
 // What a hit in memory costs where there is a disk tier below.
 void composed(int rounds) {
   char directory[] = "/tmp/hutch-memory-XXXXXX";
@@ -500,6 +575,7 @@ void composed(int rounds) {
 int main(int argc, char **argv) {
   const size_t entries = argc > 1 ? strtoul(argv[1], nullptr, 10) : 1000000;
   const int rounds = argc > 2 ? atoi(argv[2]) : 5;
+  if (argc > 3 && !load_other(argv[3])) return 1;
   const size_t operations = entries;
   const uint32_t range = static_cast<uint32_t>(entries);
   std::vector<Kind> all = kinds();
@@ -528,6 +604,7 @@ int main(int argc, char **argv) {
       {"overwrite", Work::overwrite, false, 1, 0, false, false},
       {"get-or-set 10 %", Work::get_or_set, true, 1, 0, false, true},
       {"get uniform x2", Work::get, false, 2, 0, false, false},
+      {"get hot x2", Work::get, false, 2, 0, true, false},
       {"get zipf x2", Work::get, true, 2, 0, false, false},
       {"overwrite x2", Work::overwrite, false, 2, 0, false, false},
       {"get-or-set x2", Work::get_or_set, true, 2, 0, false, true},
@@ -543,6 +620,7 @@ int main(int argc, char **argv) {
   std::vector<std::vector<std::vector<double>>> times(
       test_count, std::vector<std::vector<double>>(all.size()));
   auto cpu = times;
+  std::vector<std::vector<double>> inserts(all.size()), evictions(all.size());
   std::vector<double> scaling;
   for (int round = 0; round < rounds; round++) {
     uint64_t seed = static_cast<uint64_t>(round) * 7919 + 1;
@@ -559,6 +637,17 @@ int main(int argc, char **argv) {
         times[t][turn].push_back(tests[t].threads == 1 ? cost.cpu : cost.wall);
         cpu[t][turn].push_back(cost.cpu);
       }
+    }
+    for (size_t c = 0; c < all.size(); c++) {
+      size_t turn = (c + static_cast<size_t>(round)) % all.size();
+      std::unique_ptr<Contender> fresh = all[turn].make(entries);
+      double start = seconds(CLOCK_PROCESS_CPUTIME_ID);
+      fill(*fresh, entries);
+      double middle = seconds(CLOCK_PROCESS_CPUTIME_ID);
+      fill(*fresh, entries, entries);
+      double each = 1e9 / static_cast<double>(entries);
+      inserts[turn].push_back((middle - start) * each);
+      evictions[turn].push_back((seconds(CLOCK_PROCESS_CPUTIME_ID) - middle) * each);
     }
     scaling.push_back(free_scaling());
   }
@@ -578,9 +667,23 @@ int main(int argc, char **argv) {
     line(tests[t].name, times[t]);
     if (tests[t].threads > 1) line("  CPU", cpu[t]);
   }
-  printf("\nlock-free random reads gain %.2f with two threads; Hutch's uniform gets %.2f, zipf %.2f\n",
-         median(scaling), median(times[0][0]) / median(times[6][0]),
-         median(times[1][0]) / median(times[7][0]));
+  line("insert", inserts);
+  line("evicting put", evictions);
+  auto gain = [&](const char *one, const char *two) {
+    auto ours = [&](const char *name) {
+      size_t t = 0;
+      while (strcmp(tests[t].name, name) != 0) t++;
+      return median(times[t][0]);
+    };
+    return ours(one) / ours(two);
+  };
+  printf("\nwith two threads lock-free random reads gain %.2f; Hutch's gets: uniform %.2f, zipf "
+         "%.2f, hot %.2f\n",
+         median(scaling), gain("get uniform", "get uniform x2"), gain("get zipf .99", "get zipf x2"),
+         gain("get hot (1000)", "get hot x2"));
+  full.clear();
+  small.clear();
+  batches(entries, rounds);
   composed(rounds);
   return 0;
 }
