@@ -10,7 +10,7 @@ public func hutch_http_session_create(
 ) -> hutch_status {
   giving(out) { () throws(Failure) in
     let given = try received(configuration, over: hutch_http_configuration())
-    let session = try Session(try Configuration(given))
+    let session = try Session(try Configuration.checked(given))
     try session.start()
     return handOut(SessionHandle(session))
   }

@@ -33,7 +33,7 @@ public func hutch_http_task_create(
     let session = handle.session
     let priority = try Request.checkedPriority(given.priority)
     let made = HTTPTask(
-      try Request(given, for: session.configuration), of: session, priority: priority)
+      try Request.checked(given, for: session.configuration), of: session, priority: priority)
     try session.add(made)
     task.pointee = handOut(made)
     return .done

@@ -2,7 +2,7 @@ import CHutchHTTP
 import CSystem
 
 /// What a session is made with: a checked copy, which does not change.
-final class Configuration {
+struct Configuration: ~Copyable {
   let flags: UInt32
   let version: UInt32
   let connectionsPerHost: Int
@@ -17,80 +17,50 @@ final class Configuration {
   let maxBody: UInt64
   let proxy: Text?
   let cookieFile: Text?
-  let fields: Fields
   let security: Security
   /// Nil: there is none.
   let cache: HTTPCache?
+  let fields: Fields
 
   var keepsCookies: Bool { flags & UInt32(HUTCH_HTTP_COOKIES) != 0 }
   var allowsInsecureRedirects: Bool { flags & UInt32(HUTCH_HTTP_INSECURE_REDIRECTS) != 0 }
 
-  /// What is checked or copied of the host's struct.
-  private struct Checked {
-    let connectionsPerHost: Int
-    let width: Int
-    let redirects: Int
-    let connectTimeout: Int64
-    let idleTimeout: Int64
-    let totalTimeout: Int64
-    let progressInterval: Int64
-    let proxy: Text?
-    let cookieFile: Text?
-    let security: Security
-    let cache: HTTPCache?
-
-    init(_ given: hutch_http_configuration) throws(Failure) {
-      try checkFlags(given.flags, UInt32(HUTCH_HTTP_COOKIES | HUTCH_HTTP_INSECURE_REDIRECTS))
-      guard given.version <= UInt32(HUTCH_HTTP_VERSION_2) else {
-        throw .unknown("a version of HTTP is not defined", given.version)
-      }
-      guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
-      connectionsPerHost = try Configuration.count(given.connections_per_host, else: 6)
-      width = try Configuration.count(given.width, else: 256)
-      redirects = try Configuration.count(given.redirects, else: 20)
-      connectTimeout = try Configuration.duration(given.connect_timeout, else: 30)
-      idleTimeout = try Configuration.duration(given.idle_timeout, else: 60)
-      totalTimeout = try checkedDuration(given.total_timeout)
-      progressInterval =
-        given.progress_interval == 0 ? 100_000_000 : try checkedDuration(given.progress_interval)
-      proxy = try Text.optional(given.proxy)
-      if let proxy, !Syntax.isAddress(bytes(of: proxy.start)) {
-        throw .invalid("the URL of the proxy is malformed")
-      }
-      cookieFile = try Text.optional(given.cookie_file)
-      if cookieFile != nil, given.flags & UInt32(HUTCH_HTTP_COOKIES) == 0 {
-        throw .invalid("a cookie file is named, but cookies are off")
-      }
-      security = try Security(
-        try received(given.security, over: hutch_http_security()))
-      cache = try HTTPCache.optional(given)
+  static func checked(_ given: hutch_http_configuration) throws(Failure) -> Configuration {
+    try checkFlags(given.flags, UInt32(HUTCH_HTTP_COOKIES | HUTCH_HTTP_INSECURE_REDIRECTS))
+    guard given.version <= UInt32(HUTCH_HTTP_VERSION_2) else {
+      throw .unknown("a version of HTTP is not defined", given.version)
     }
+    guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
+    let interval = given.progress_interval
+    let cookieFile = try Text.optional(given.cookie_file)
+    if cookieFile != nil, given.flags & UInt32(HUTCH_HTTP_COOKIES) == 0 {
+      throw .invalid("a cookie file is named, but cookies are off")
+    }
+    return Configuration(
+      flags: given.flags,
+      version: given.version,
+      connectionsPerHost: try count(given.connections_per_host, else: 6),
+      width: try count(given.width, else: 256),
+      redirects: try count(given.redirects, else: 20),
+      connectTimeout: try duration(given.connect_timeout, else: 30),
+      idleTimeout: try duration(given.idle_timeout, else: 60),
+      totalTimeout: try checkedDuration(given.total_timeout),
+      progressInterval: interval == 0 ? 100_000_000 : try checkedDuration(interval),
+      maxHeaders: given.max_headers == 0 ? 256 << 10 : given.max_headers,
+      maxBody: given.max_body == 0 ? 64 << 20 : given.max_body,
+      proxy: try proxy(given),
+      cookieFile: cookieFile,
+      security: try Security(try received(given.security, over: hutch_http_security())),
+      cache: try HTTPCache.optional(given),
+      fields: try checkedFields(given.headers, given.header_count))
   }
 
-  convenience init(_ given: hutch_http_configuration) throws(Failure) {
-    let checked = try Checked(given)
-    self.init(given, checked, try checkedFields(given.headers, given.header_count))
-  }
-
-  private init(
-    _ given: hutch_http_configuration, _ checked: Checked, _ fields: consuming Fields
-  ) {
-    flags = given.flags
-    version = given.version
-    connectionsPerHost = checked.connectionsPerHost
-    width = checked.width
-    redirects = checked.redirects
-    connectTimeout = checked.connectTimeout
-    idleTimeout = checked.idleTimeout
-    totalTimeout = checked.totalTimeout
-    progressInterval = checked.progressInterval
-    maxHeaders = given.max_headers == 0 ? 256 << 10 : given.max_headers
-    maxBody = given.max_body == 0 ? 64 << 20 : given.max_body
-    proxy = checked.proxy
-    cookieFile = checked.cookieFile
-    security = checked.security
-    cache = checked.cache
-    self.fields = fields
+  private static func proxy(_ given: hutch_http_configuration) throws(Failure) -> Text? {
+    let proxy = try Text.optional(given.proxy)
+    if let proxy, !Syntax.isAddress(bytes(of: proxy.start)) {
+      throw .invalid("the URL of the proxy is malformed")
+    }
+    return proxy
   }
 
   private static func count(_ number: UInt32, else value: Int) throws(Failure) -> Int {

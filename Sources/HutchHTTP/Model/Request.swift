@@ -2,10 +2,9 @@ import CHutchHTTP
 import CSystem
 
 /// What a task is made with: a checked copy, which does not change, and the host's callbacks.
-final class Request {
+struct Request: ~Copyable {
   let url: Text
   let method: Text
-  let fields: Fields
   /// Nil: there is none.
   let body: Body?
   /// The Content-Type of the body, unless the host's headers have one.
@@ -26,6 +25,7 @@ final class Request {
   let onChallenge: hutch_http_on_challenge?
   let context: UnsafeMutableRawPointer?
   let release: hutch_release?
+  let fields: Fields
   /// References of their own, or nil.
   let port: OpaquePointer?
   let queue: OpaquePointer?
@@ -37,92 +37,68 @@ final class Request {
 
   var isResumable: Bool { flags & UInt32(HUTCH_HTTP_RESUME) != 0 }
 
-  /// What is checked or copied of the host's struct.
-  private struct Checked {
-    let url: Text
-    let method: Text
-    let body: Body?
-    let mediaType: Text?
-    let acceptance: Acceptance
-    let decoders: Decoders
-    let download: Text?
-    let cacheMode: UInt32
-    let idle: Int64
-    let total: Int64
-
-    init(_ given: hutch_http_request) throws(Failure) {
-      guard let address = given.url else { throw .invalid("the URL is NULL") }
-      try checkFlags(
-        given.flags,
-        UInt32(
-          HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON
-            | HUTCH_HTTP_ANY_THREAD))
-      (body, mediaType) = try Request.content(given)
-      let method = given.method ?? literal(body == nil ? "GET" : "POST")
-      guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
-      download = try Text.optional(given.download)
-      if download != nil {
-        guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
-          throw .invalid("a download has no on_body, and is not compressed")
-        }
+  static func checked(
+    _ given: hutch_http_request, for configuration: borrowing Configuration
+  ) throws(Failure) -> Request {
+    guard let address = given.url else { throw .invalid("the URL is NULL") }
+    try checkFlags(
+      given.flags,
+      UInt32(
+        HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON
+          | HUTCH_HTTP_ANY_THREAD))
+    let (body, mediaType) = try content(given)
+    let method = given.method ?? literal(body == nil ? "GET" : "POST")
+    guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
+    let isDownload = given.download != nil
+    if isDownload {
+      guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
+        throw .invalid("a download has no on_body, and is not compressed")
       }
-      if given.flags & UInt32(HUTCH_HTTP_RESUME) != 0 {
-        guard download != nil, body == nil, Letters.areSame(method, "GET") else {
-          throw .invalid("what is resumed is a download by GET")
-        }
-      }
-      guard given.port == nil || given.queue == nil else {
-        throw .invalid("a completion has a port or a queue")
-      }
-      idle = try checkedDuration(given.idle_timeout)
-      total = try checkedDuration(given.total_timeout)
-      url = try Encoding.address(address, given.query, given.query_count)
-      acceptance = try Acceptance(given)
-      decoders = try Decoders.checked(given.decoders, given.decoder_count)
-      guard decoders.isEmpty || (download == nil && given.on_body == nil) else {
-        throw .invalid("what is decoded is in memory: no download, no on_body")
-      }
-      self.method = try Text(method)
-      cacheMode = try HTTPCache.checkedMode(given.cache_mode)
-      guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
     }
-  }
-
-  convenience init(_ given: hutch_http_request, for configuration: Configuration) throws(Failure) {
-    let checked = try Checked(given)
+    let isResumable = given.flags & UInt32(HUTCH_HTTP_RESUME) != 0
+    if isResumable {
+      guard isDownload, body == nil, Letters.areSame(method, "GET") else {
+        throw .invalid("what is resumed is a download by GET")
+      }
+    }
+    guard given.port == nil || given.queue == nil else {
+      throw .invalid("a completion has a port or a queue")
+    }
+    let idle = try checkedDuration(given.idle_timeout)
+    let total = try checkedDuration(given.total_timeout)
+    let decoders = try Decoders.checked(given.decoders, given.decoder_count)
+    guard decoders.isEmpty || (!isDownload && given.on_body == nil) else {
+      throw .invalid("what is decoded is in memory: no download, no on_body")
+    }
+    guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
     let fields = try checkedFields(given.headers, given.header_count)
-    guard given.flags & UInt32(HUTCH_HTTP_RESUME) == 0 || fields.value(of: "Range") == nil else {
+    guard !isResumable || fields.value(of: "Range") == nil else {
       throw .invalid("what is resumed has no range of its own")
     }
-    self.init(given, configuration, checked, fields)
-  }
-
-  private init(
-    _ given: hutch_http_request, _ configuration: Configuration, _ checked: Checked,
-    _ fields: consuming Fields
-  ) {
-    url = checked.url
-    method = checked.method
-    body = checked.body
-    mediaType = checked.mediaType
-    acceptance = checked.acceptance
-    decoders = checked.decoders
-    download = checked.download
-    cacheMode = checked.cacheMode
-    flags = given.flags
-    idleTimeout = checked.idle == 0 ? configuration.idleTimeout : checked.idle
-    totalTimeout = checked.total == 0 ? configuration.totalTimeout : checked.total
-    complete = given.complete
-    onProgress = given.on_progress
-    onResponse = given.on_response
-    onBody = given.on_body
-    onRedirect = given.on_redirect
-    onChallenge = given.on_challenge
-    context = given.context
-    release = given.release
-    port = hutch_port_retain(given.port)
-    queue = hutch_queue_retain(given.queue)
-    self.fields = fields
+    return Request(
+      url: try Encoding.address(address, given.query, given.query_count),
+      method: try Text(method),
+      body: body,
+      mediaType: mediaType,
+      acceptance: try Acceptance(given),
+      decoders: decoders,
+      download: try Text.optional(given.download),
+      flags: given.flags,
+      cacheMode: try HTTPCache.checkedMode(given.cache_mode),
+      idleTimeout: idle == 0 ? configuration.idleTimeout : idle,
+      totalTimeout: total == 0 ? configuration.totalTimeout : total,
+      complete: given.complete,
+      onProgress: given.on_progress,
+      onResponse: given.on_response,
+      onBody: given.on_body,
+      onRedirect: given.on_redirect,
+      onChallenge: given.on_challenge,
+      context: given.context,
+      release: given.release,
+      fields: fields,
+      // Nothing throws from here on.
+      port: hutch_port_retain(given.port),
+      queue: hutch_queue_retain(given.queue))
   }
 
   /// A transfer of the request runs code of the host.

@@ -106,7 +106,7 @@ final class DecodedText {
 enum Charset {
   /// The text in UTF-8; nil: it is not of the charset, or the charset is not known.
   static func convert(
-    _ text: Bytes, from charset: Text, most configuration: Configuration
+    _ text: Bytes, from charset: Text, most configuration: borrowing Configuration
   ) throws(Failure) -> DecodedText? {
     // A slash would begin an option of iconv.
     for byte in bytes(of: charset.start) where byte == 0x2F { return nil }

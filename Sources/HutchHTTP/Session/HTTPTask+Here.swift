@@ -8,7 +8,9 @@ import CSystem
 /// without a lock; or it is let go before the first callback, and the session's thread does all.
 extension HTTPTask {
   /// No callback is the session's thread's to make, and nothing may have to be waited for.
-  static func mayBeAnsweredHere(_ request: Request, _ configuration: Configuration) -> Bool {
+  static func mayBeAnsweredHere(
+    _ request: borrowing Request, _ configuration: borrowing Configuration
+  ) -> Bool {
     guard let memory = configuration.cache, memory.hasMemory, request.port == nil,
       request.queue == nil, request.download == nil, request.body == nil,
       Letters.areSame(request.method.start, "GET")

@@ -68,7 +68,7 @@ final class HTTPTask {
   /// cache.
   let isSilent: Bool
 
-  init(_ request: Request, of session: Session, priority: Int) {
+  init(_ request: consuming Request, of session: Session, priority: Int) {
     mayBeAnsweredHere = HTTPTask.mayBeAnsweredHere(request, session.configuration)
     isSilent = session.configuration.cache == nil && !request.callsHost
     self.request = request

@@ -8,7 +8,7 @@ struct Library {
   let share: UnsafeMutableRawPointer
   let queue: OpaquePointer
 
-  static func prepare(for configuration: Configuration) throws(Failure) -> Library {
+  static func prepare(for configuration: borrowing Configuration) throws(Failure) -> Library {
     // Counted by libcurl, and safe from any thread since 7.84. It is not undone: libcurl cannot
     // be unloaded while a thread may still use it.
     guard curl_global_init(3) == CURLE_OK, let information = hutch_curl_version()
@@ -46,7 +46,7 @@ struct CookieFile: ~Copyable {
   private let easy: UnsafeMutableRawPointer?
 
   /// Reads the file, if there is one.
-  init(_ configuration: Configuration, _ share: UnsafeMutableRawPointer) {
+  init(_ configuration: borrowing Configuration, _ share: UnsafeMutableRawPointer) {
     guard let path = configuration.cookieFile, let easy = curl_easy_init() else {
       self.easy = nil
       return

@@ -65,15 +65,16 @@ final class Session {
   /// When the timeouts are looked at next; CLOCK_MONOTONIC.
   var nextCheck = Int64.max
 
-  convenience init(_ configuration: Configuration) throws(Failure) {
+  convenience init(_ configuration: consuming Configuration) throws(Failure) {
     let lock = try Lock()
     let changed = try Condition()
-    self.init(configuration, lock, changed, try Library.prepare(for: configuration))
+    let library = try Library.prepare(for: configuration)
+    self.init(configuration, lock, changed, library)
   }
 
   private init(
-    _ configuration: Configuration, _ lock: consuming Lock, _ changed: consuming Condition,
-    _ library: Library
+    _ configuration: consuming Configuration, _ lock: consuming Lock,
+    _ changed: consuming Condition, _ library: Library
   ) {
     self.configuration = configuration
     self.lock = lock

@@ -3,7 +3,8 @@ import CSystem
 
 /// Where the body of the final response goes: memory, the host, or a file.
 final class Destination {
-  private let request: Request
+  private let task: HTTPTask
+  private var request: Request { _read { yield task.request } }
   /// The bytes of the body that were there before this request.
   private(set) var offset: UInt64 = 0
   /// The size that the whole body must have; nil: not told.
@@ -14,7 +15,7 @@ final class Destination {
   private var file: PartialFile?
   private var isInUse = false
 
-  init(for request: Request) { self.request = request }
+  init(for task: HTTPTask) { self.task = task }
 
   /// The part of an earlier request that this one is to continue; nil: none. Opens the file of a
   /// download that may be continued.

@@ -128,7 +128,8 @@ extension Transfer {
       given.flags = request.flags & UInt32(HUTCH_HTTP_COMPRESSED) | UInt32(HUTCH_HTTP_NO_REDIRECTS)
       given.cache_mode = UInt32(HUTCH_HTTP_CACHE_VALIDATE)
       let behind = HTTPTask(
-        try Request(given, for: configuration), of: session, priority: Int(HUTCH_PRIORITY_LOW))
+        try Request.checked(given, for: configuration), of: session,
+        priority: Int(HUTCH_PRIORITY_LOW))
       try session.add(behind)
       behind.resume()
     } catch {

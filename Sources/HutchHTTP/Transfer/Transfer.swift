@@ -22,9 +22,9 @@ import CSystem
 
 final class Transfer {
   let task: HTTPTask
-  var request: Request { task.request }
+  var request: Request { _read { yield task.request } }
   var session: Session { task.session }
-  var configuration: Configuration { task.session.configuration }
+  var configuration: Configuration { _read { yield task.session.configuration } }
 
   /// Nil until the first request: a response of the cache needs none.
   private(set) var easy: UnsafeMutableRawPointer?
@@ -92,7 +92,7 @@ final class Transfer {
     method = task.request.method
     body = task.request.body
     response = Response(from: task.request.url)
-    destination = Destination(for: task.request)
+    destination = Destination(for: task)
     began = Clock.read(CLOCK_MONOTONIC)
     lastMove = began
   }
