@@ -247,8 +247,9 @@ HUTCH_API hutch_status hutch_http_session_end(hutch_http_session *session, uint3
 /*
  * hutch_http_session_wait - wait until a session has ended
  *
- * HUTCH_OK: every completion has been made or waits in its port or queue, and the cookie file
- * has been written. timeout and the other answers are as in hutch_task_wait. Since 0.1.
+ * HUTCH_OK: every completion has been made or waits in its port or queue, the cookie file has
+ * been written, and the connections are closed. timeout and the other answers are as in
+ * hutch_task_wait. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_session_wait(hutch_http_session *session, int64_t timeout);
 

@@ -1,6 +1,7 @@
 /* Threads that wait for tasks. Each wakes when its task has ended, whatever ends beside it. */
 #include <pthread.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include "http.h"
 
@@ -110,4 +111,28 @@ TEST(a_waiter_is_back_before_the_next_callback_is_made) {
   }
   end_session(session);
   end_session(other);
+}
+
+/* Sockets of this process. */
+static int open_sockets(void) {
+  int count = 0;
+  for (int descriptor = 0; descriptor < 1024; descriptor++) {
+    struct stat information;
+    if (fstat(descriptor, &information) == 0 && S_ISSOCK(information.st_mode)) count++;
+  }
+  return count;
+}
+
+TEST(a_session_that_has_ended_has_closed_its_connections) {
+  int before = open_sockets();
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = get(url_of("plain", "/hello.txt"));
+  hutch_http_task *task = fetch(session, &request);
+  CHECK(body_has(task, "hello\n"));
+  CHECK(open_sockets() > before);
+  CHECK_OK(hutch_http_session_end(session, HUTCH_HTTP_FINISH));
+  CHECK_OK(hutch_http_session_wait(session, 30 * HUTCH_SECOND));
+  CHECK_EQUAL(before, open_sockets());
+  hutch_http_task_release(task);
+  hutch_http_session_release(session);
 }

@@ -46,7 +46,7 @@ struct CookieFile: ~Copyable {
   private let easy: UnsafeMutableRawPointer?
 
   /// Reads the file, if there is one.
-  init(_ configuration: borrowing Configuration, _ share: UnsafeMutableRawPointer) {
+  init(_ configuration: borrowing Configuration, _ share: UnsafeMutableRawPointer?) {
     guard let path = configuration.cookieFile, let easy = curl_easy_init() else {
       self.easy = nil
       return

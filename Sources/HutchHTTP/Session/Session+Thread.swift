@@ -16,8 +16,12 @@ extension Session {
     do {
       let cookies = CookieFile(configuration, share)
       work()
+      // Of transfers whose tasks have ended.
+      while let reference = ready.popLast() { reference.release() }
       _ = consume cookies
     }
+    // A host that waits for the session finds its connections closed.
+    close()
     lock.withLock { isOver = true }
     changed.broadcast()
   }

@@ -22,8 +22,8 @@ final class Session {
   let forks = Process.forks
   /// Other threads use it for `wake` only.
   let sockets: Sockets
-  /// Cookies and TLS sessions of all transfers; the thread's.
-  let share: UnsafeMutableRawPointer
+  /// Cookies and TLS sessions of all transfers; the thread's. Nil when it has ended.
+  private(set) var share: UnsafeMutableRawPointer?
   /// Has no threads: the session's thread runs it to leave completions in ports.
   let portQueue: OpaquePointer
 
@@ -86,8 +86,15 @@ final class Session {
   }
 
   deinit {
-    curl_share_cleanup(share)
+    close()
     hutch_queue_release(portQueue)
+  }
+
+  /// Closes the connections. The thread calls it when it has ended all tasks.
+  func close() {
+    sockets.close()
+    if let share { curl_share_cleanup(share) }
+    share = nil
   }
 
   /// The owner of the session's callbacks.

@@ -8,7 +8,8 @@ import CSystem
 /// Only the session's thread calls libcurl, and libcurl calls `watch` and `setTimer` back within
 /// those calls. `wake` is for any thread.
 final class Sockets {
-  let multi: UnsafeMutableRawPointer
+  /// Nil when it has been closed.
+  private(set) var multi: UnsafeMutableRawPointer?
   /// An epoll descriptor: it has the waker and libcurl's sockets, each under its number.
   private let watched: Int32
   /// An eventfd.
@@ -28,8 +29,8 @@ final class Sockets {
       let multi = curl_multi_init()
     else {
       let failure = Failure.system("cannot make what waits for sockets")
-      if watched >= 0 { _ = close(watched) }
-      if waker >= 0 { _ = close(waker) }
+      if watched >= 0 { _ = CSystem.close(watched) }
+      if waker >= 0 { _ = CSystem.close(waker) }
       free(events)
       throw failure
     }
@@ -49,11 +50,17 @@ final class Sockets {
     _ = hutch_curl_multi_callbacks(multi, context, Sockets.watch, Sockets.setTimer)
   }
 
+  /// Closes the connections. From then on only `wake` is called.
+  func close() {
+    // It says so of each socket.
+    if let multi { curl_multi_cleanup(multi) }
+    multi = nil
+  }
+
   deinit {
-    // It closes connections, and says so.
-    curl_multi_cleanup(multi)
-    _ = close(watched)
-    _ = close(waker)
+    close()
+    _ = CSystem.close(watched)
+    _ = CSystem.close(waker)
     free(events)
   }
 
