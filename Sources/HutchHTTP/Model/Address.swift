@@ -81,7 +81,12 @@ enum Address {
   /// True if the URL has a user, which becomes a header Authorization.
   static func hasUser(_ url: Text) -> Bool { Parsed(url.start)?.has(CURLUPART_USER) ?? false }
 
-  static func isSecure(_ url: Text) -> Bool { Parsed(url.start)?.isSecure ?? false }
+  static func isSecure(_ url: Text) -> Bool {
+    // As libcurl writes it, which most are: then there is no need to read the rest.
+    if strncmp(url.start, literal("https://"), 8) == 0 { return true }
+    if strncmp(url.start, literal("http://"), 7) == 0 { return false }
+    return Parsed(url.start)?.isSecure ?? false
+  }
 
   /// True if both have one scheme, host and port.
   static func haveSameOrigin(_ a: Text, _ b: Text) -> Bool {

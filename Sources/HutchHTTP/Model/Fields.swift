@@ -42,11 +42,13 @@ struct Fields: ~Copyable {
 
   /// Control characters in the last value become spaces (RFC 9110, section 5.5), so that none ends
   /// a line where the value is sent or printed.
+  @_optimize(speed)
   mutating func cleanLast() {
     guard places.count > 0 else { return }
-    for index in places[places.count - 1].value..<(block.count - 1)
-    where (block[index] < 0x20 && block[index] != 0x09) || block[index] == 0x7F {
-      block[index] = 0x20
+    let bytes = block.elements
+    for index in places[places.count - 1].value..<(bytes.count - 1) {
+      let byte = bytes[index]
+      if (byte < 0x20 && byte != 0x09) || byte == 0x7F { bytes[index] = 0x20 }
     }
   }
 

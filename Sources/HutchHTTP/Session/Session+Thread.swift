@@ -50,34 +50,41 @@ extension Session {
     }
     var next = attended
     attended = nil
-    lock.unlock()
     while let task = next {
-      lock.lock()
       next = task.nextAttended
       task.nextAttended = nil
       task.isAttended = false
-      let state = task.state
-      let priority = task.priority
-      let isHeld = task.isHeld
-      lock.unlock()
       // The thread that holds it lets it go with all that was wished.
-      if !isHeld { attend(to: task, state, priority) }
+      if task.isHeld { continue }
+      let state = task.state
+      if state == .running, task.transfer == nil {
+        // The lock stays: what many tasks wish that only begin costs one.
+        enter(task, task.priority)
+      } else {
+        lock.unlock()
+        attend(to: task, state)
+        lock.lock()
+      }
     }
-    return lock.withLock { end == nil || !tasks.isEmpty || attended != nil }
+    let hasWork = end == nil || !tasks.isEmpty || attended != nil
+    lock.unlock()
+    return hasWork
   }
 
-  private func attend(to task: HTTPTask, _ state: HTTPTask.State, _ priority: Int) {
+  /// The task waits for its turn.
+  private func enter(_ task: HTTPTask, _ priority: Int) {
+    let lane = priority < 0 ? lanes.0 : priority > 0 ? lanes.2 : lanes.1
+    if task.lane === lane { return }
+    task.lane?.remove(task)
+    lane.append(task)
+  }
+
+  private func attend(to task: HTTPTask, _ state: HTTPTask.State) {
     switch state {
     case .running:
-      if let transfer = task.transfer {
-        transfer.proceed()
-        watch(transfer)
-      } else {
-        let lane = priority < 0 ? lanes.0 : priority > 0 ? lanes.2 : lanes.1
-        if task.lane === lane { return }
-        task.lane?.remove(task)
-        lane.append(task)
-      }
+      guard let transfer = task.transfer else { return }
+      transfer.proceed()
+      watch(transfer)
     case .suspended:
       task.lane?.remove(task)
       task.transfer?.pause()

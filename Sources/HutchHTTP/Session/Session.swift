@@ -56,6 +56,8 @@ final class Session {
   var ready = GrowingArray<Unmanaged<Transfer>>()
   /// The transfers whose response others wait for; see Transfer+Flight.swift.
   var leaders = GrowingArray<Unmanaged<Transfer>>()
+  /// A request has been made and has ended, so there may be a connection that no request uses.
+  var mayHaveIdle = false
   /// A task has ended since the thread looked for something to do.
   var hasEnded = false
   /// Tasks have ended whose waiters have not been woken: see `readResults`.

@@ -15,7 +15,11 @@ extension Transfer {
     // The trailers behind a body are not part of the response. Another response follows one that
     // libcurl itself acts on.
     if let step, step != .negotiation || !isStatusLine(text) { return }
-    if isStatusLine(text) { return beginResponse(text) }
+    if isStatusLine(text) {
+      beginResponse(text)
+      // What most responses need.
+      return try response.fields.reserve(16, bytes: 480)
+    }
     if text.count == 0 {
       // 100 to 199 announce another response.
       if response.code >= 200 { try decide() }
@@ -25,7 +29,8 @@ extension Transfer {
       try response.fields.extendLast(text)
       return response.fields.cleanLast()
     }
-    guard let colon = text.firstIndex(of: 0x3A) else { return }
+    guard let start = text.baseAddress, let mark = memchr(start, 0x3A, text.count) else { return }
+    let colon = UnsafeRawPointer(mark) - start
     let name = Bytes(rebasing: text[..<colon])
     let value = Syntax.trimmed(Bytes(rebasing: text[(colon + 1)...]))
     guard Syntax.isToken(name) else {
