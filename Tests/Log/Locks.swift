@@ -33,6 +33,37 @@ private func checkLiving() {
   }
 }
 
+/// What the thread of `checkPatience` has come to: 0, it waits; 1, it has the lock; 2, it gave up.
+private let outcome = Atomic<Int>(0)
+
+/// A thread waits for another one of its own process for as long as that has the lock, and takes it
+/// for no process that was stopped.
+private func checkPatience() {
+  let scratch = Scratch("patience")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  check(store.lock.lock(), "a free lock cannot be had")
+  var thread = pthread_t()
+  let context = Unmanaged.passUnretained(store).toOpaque()
+  let code = pthread_create(
+    &thread, nil,
+    { context in
+      let store = Unmanaged<LogStore>.fromOpaque(context!).takeUnretainedValue()
+      let isHeld = store.lock.lock()
+      outcome.store(isHeld ? 1 : 2, ordering: .releasing)
+      if isHeld { store.lock.unlock() }
+      return nil
+    }, context)
+  check(code == 0, "no thread", Int(code))
+  while (store.lockWord + 1).pointee.load(ordering: .relaxed) == 0 { sched_yield() }
+  // It looks once a millisecond, so it most likely sees that more than 5 s have gone by.
+  TestClock.pass(6_000_000_000)
+  for _ in 0..<50 where outcome.load(ordering: .acquiring) == 0 { usleep(1000) }
+  store.lock.unlock()
+  pthread_join(thread, nil)
+  check(outcome.load(ordering: .acquiring) == 1, "a thread gives up its own process's lock")
+  check(store.member.stopped.load(ordering: .relaxed) == 0, "this process counts as stopped")
+}
+
 private func dieWithLock(_ path: String) {
   let wasKilled = isKilled {
     let store = LogStore.openAt(path, nil)
@@ -116,6 +147,7 @@ private func checkFork() {
 /// log_tests locks
 func locks() -> Int32 {
   checkLiving()
+  checkPatience()
   checkDead()
   checkIncarnation()
   checkFork()

@@ -244,7 +244,9 @@ final class LogMember {
 /// A holder that is stopped (SIGSTOP) lives, so its lock cannot be taken over. A caller without a
 /// deadline of its own waits 5 s for it, which is longer than any operation. Once a wait for a
 /// holder has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`). A wait
-/// that its caller's deadline has ended says nothing about the holder, which may be this process.
+/// that its caller's deadline has ended says nothing about the holder. A holder of this process is
+/// a thread that runs whenever the waiter does, so it is waited for as long as it takes: on a busy
+/// machine a waiter may find the process's word at every look, of one thread after the other.
 struct LogLock {
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
   private let words: SharedWords
@@ -322,14 +324,18 @@ struct LogLock {
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
     let hasPatience = end == nil
-    let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))
+    var end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))
     while !take() {
       let holder = held.pointee.load(ordering: .acquiring)
       if holder == 0 { continue }
       if !member.isAlive(Int(holder & 0xFF)) && takeOver(from: holder) { return true }
       if end.hasPassed {
-        if hasPatience { member.stopped.store(holder, ordering: .relaxed) }
-        return false
+        if !hasPatience { return false }
+        if holder != own {
+          member.stopped.store(holder, ordering: .relaxed)
+          return false
+        }
+        end = Deadline(after: LogLock.patience)
       }
       hutch_futex_wait_shared(held, holder, min(LogLock.question, max(1, end.left)))
     }
