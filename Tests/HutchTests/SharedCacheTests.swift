@@ -59,9 +59,9 @@ import Testing
   @Test(arguments: [false, true])
   func aRemovalTakesFromMemoryWhatTheDiskTierHasJustEvicted(wantsValue: Bool) throws {
     let eviction = try Eviction()
-    var removal = eviction.submitRemoval(wantsValue: wantsValue)
+    let removal = eviction.submitRemoval(wantsValue: wantsValue)
     eviction.commit()
-    #expect(try eviction.cache.finish(&removal, in: eviction.storage))
+    #expect(try eviction.cache.finish(removal, in: eviction.storage))
   }
 
   @Test func aConditionHoldsOfWhatMemoryHasWhenTheDiskTierHasJustEvicted() throws {
@@ -132,8 +132,8 @@ import Testing
       }
     }
 
-    func finish(_ removal: inout Cache.SubmittedRemoval) throws -> Bool {
-      try cache.finish(&removal, in: storage)
+    func finish(_ removal: Cache.SubmittedRemoval) throws -> Bool {
+      try cache.finish(removal, in: storage)
     }
 
     func has() throws -> Bool {
@@ -143,11 +143,11 @@ import Testing
 
   @Test func ofTwoPopsOfWhatMemoryAloneHasOneTakesIt() throws {
     let alone = try Alone()
-    var first = alone.submitPop()
-    var second = alone.submitPop()
+    let first = alone.submitPop()
+    let second = alone.submitPop()
     #expect(try alone.has())
-    #expect(try alone.finish(&first))
-    #expect(try !alone.finish(&second))
+    #expect(try alone.finish(first))
+    #expect(try !alone.finish(second))
     #expect(second.isUnmet)
     #expect(try !alone.has())
   }
@@ -155,11 +155,9 @@ import Testing
   @Test(arguments: [false, true])
   func ofASwapAndAPopOfWhatMemoryAloneHasTheFirstOneIsDone(popsFirst: Bool) throws {
     let alone = try Alone()
-    var pop = Cache.SubmittedRemoval()
-    if popsFirst { pop = alone.submitPop() }
+    let early = popsFirst ? alone.submitPop() : nil
     var swap = try alone.submitPut(if: .version(alone.version))
-    if !popsFirst { pop = alone.submitPop() }
-    let isPopped = try alone.finish(&pop)
+    let isPopped = try alone.finish(early ?? alone.submitPop())
     alone.cache.finish(&swap, in: alone.storage)
     #expect(isPopped == popsFirst)
     #expect(swap.result.status == (popsFirst ? .notFound : .done))
