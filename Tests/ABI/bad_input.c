@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -648,11 +649,12 @@ typedef struct search {
   int found;
 } search;
 
-static void look_for(void *context, const char *file, off_t size) {
+static void look_for(void *context, const char *file, const struct stat *status) {
   search *s = context;
-  if ((size_t)size != s->size || size == 0) return;
-  char *data = malloc(s->size);
+  if (!S_ISREG(status->st_mode) || (size_t)status->st_size != s->size || s->size == 0) return;
   FILE *stream = fopen(file, "rb");
+  if (!stream && errno == ENOENT) return;
+  char *data = malloc(s->size);
   CHECK(stream && fread(data, 1, s->size, stream) == s->size);
   fclose(stream);
   if (memcmp(data, s->bytes, s->size) == 0) s->found++;

@@ -103,13 +103,13 @@ static FTS *walk(const char *root) {
   return walk;
 }
 
-void each_file(const char *root, void (*visit)(void *context, const char *path, off_t size),
+void each_file(const char *root,
+               void (*visit)(void *context, const char *path, const struct stat *status),
                void *context) {
   FTS *tree = walk(root);
   for (FTSENT *entry; (entry = fts_read(tree));)
-    if (entry->fts_level > 0 && entry->fts_info != FTS_DP)
-      visit(context, entry->fts_path, S_ISREG(entry->fts_statp->st_mode)
-                                          ? entry->fts_statp->st_size : 0);
+    if (entry->fts_level > 0 && entry->fts_info != FTS_DP && entry->fts_info != FTS_NS)
+      visit(context, entry->fts_path, entry->fts_statp);
   fts_close(tree);
 }
 
@@ -122,9 +122,9 @@ void remove_tree(const char *root) {
   fts_close(tree);
 }
 
-static void add_size(void *context, const char *file, off_t size) {
+static void add_size(void *context, const char *file, const struct stat *status) {
   (void)file;
-  *(uint64_t *)context += (uint64_t)size;
+  if (S_ISREG(status->st_mode)) *(uint64_t *)context += (uint64_t)status->st_size;
 }
 
 uint64_t bytes_below(const char *root) {
@@ -140,7 +140,8 @@ static uint64_t hash(uint64_t state, const void *data, size_t size) {
   return state;
 }
 
-static void add_digest(void *context, const char *file, off_t size) {
+static void add_digest(void *context, const char *file, const struct stat *status) {
+  off_t size = S_ISREG(status->st_mode) ? status->st_size : 0;
   uint64_t state = hash(UINT64_C(0xcbf29ce484222325), file, strlen(file));
   state = hash(state, &size, sizeof size);
   FILE *stream = size > 0 ? fopen(file, "rb") : NULL;

@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #ifdef HUTCH_DL
@@ -98,8 +99,10 @@ typedef struct path {
    after it. NULL: the directory itself. */
 path scratch(const char *name);
 
-/* Calls visit for every file and directory below directory, with its path and size. */
-void each_file(const char *directory, void (*visit)(void *context, const char *path, off_t size),
+/* Calls visit for every file and directory below directory, with its path and what stat says of
+   it. A file that maintenance removes meanwhile is left out. */
+void each_file(const char *directory,
+               void (*visit)(void *context, const char *path, const struct stat *status),
                void *context);
 
 /* Sum of the sizes of all files below. */

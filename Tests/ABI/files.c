@@ -45,8 +45,8 @@ static path path_of(hutch_cache *cache, const char *key) {
   return found;
 }
 
-static void count_one(void *context, const char *file, off_t size) {
-  (void)size;
+static void count_one(void *context, const char *file, const struct stat *status) {
+  (void)status;
   const char *below = strstr(file, "/content/");
   if (below && strlen(below) > sizeof "/content/xx") ++*(int *)context;
 }

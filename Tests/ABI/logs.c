@@ -83,10 +83,10 @@ TEST(a_tier_that_goes_and_comes_back_is_logged) {
   CHECK_EQUAL(1, t.released);
 }
 
-static void damage(void *context, const char *file, off_t size) {
-  if (!strstr(file, "/content/") || size < 1000) return;
+static void damage(void *context, const char *file, const struct stat *status) {
+  if (!strstr(file, "/content/") || !S_ISREG(status->st_mode) || status->st_size < 1000) return;
   FILE *f = fopen(file, "r+");
-  CHECK(f && fseek(f, (long)size / 2, SEEK_SET) == 0);
+  CHECK(f && fseek(f, (long)status->st_size / 2, SEEK_SET) == 0);
   fputs("damage", f);
   fclose(f);
   ++*(int *)context;

@@ -112,8 +112,8 @@ static void check_whole(hutch_cache *cache, const char *key, size_t size) {
   free(expected);
 }
 
-static void count_content(void *context, const char *file, off_t size) {
-  (void)size;
+static void count_content(void *context, const char *file, const struct stat *status) {
+  (void)status;
   const char *below = strstr(file, "/content/");
   if (below && strlen(below) > sizeof "/content/xx") ++*(int *)context;
 }

@@ -23,8 +23,8 @@ static void hear(void *context, const hutch_event *event) {
 
 static void release(void *object) { atomic_fetch_add(&((subject *)object)->released, 1); }
 
-static void count_trash(void *context, const char *file, off_t size) {
-  (void)size;
+static void count_trash(void *context, const char *file, const struct stat *status) {
+  (void)status;
   if (strstr(file, "/trash/")) ++*(int *)context;
 }
 

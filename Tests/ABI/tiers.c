@@ -391,11 +391,11 @@ typedef struct largest {
 } largest;
 
 /* The content file of the only large value there is. */
-static void note_largest(void *context, const char *file, off_t size) {
+static void note_largest(void *context, const char *file, const struct stat *status) {
   largest *l = context;
-  if (!strstr(file, "/content/") || size <= l->size) return;
+  if (!strstr(file, "/content/") || !S_ISREG(status->st_mode) || status->st_size <= l->size) return;
   snprintf(l->file, sizeof l->file, "%s", file);
-  l->size = size;
+  l->size = status->st_size;
 }
 
 static void flip(const char *file) {

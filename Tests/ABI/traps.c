@@ -335,8 +335,8 @@ TEST(trap_6_the_sum_of_bytes_goes_on_where_it_was) {
   CHECK_OK(hutch_close(cache));
 }
 
-static void count_files(void *context, const char *file, off_t size) {
-  (void)size;
+static void count_files(void *context, const char *file, const struct stat *status) {
+  (void)status;
   const char *trash = strstr(file, "/trash/");
   if (trash) ++*(int *)context;
 }
