@@ -24,8 +24,10 @@ final class LogMember {
   private static let presence: Int64 = 9
   private static let checkpoint: Int64 = 10
   private static let members: Int64 = 16
-  /// How long an opening waits for another process's opening or closing, in nanoseconds.
-  private static let patience: Int64 = 10_000_000_000
+  /// How long an opening waits for another process's opening or closing, in nanoseconds. The last
+  /// process that closes the directory waits for the disk meanwhile; this is longer than a busy
+  /// disk takes, and only a process that was stopped is waited for in vain.
+  private static let patience: Int64 = 60_000_000_000
 
   private let file: Descriptor
   /// An open file that has byte 9 locked. A forked child inherits it, and has it in common with its
@@ -91,7 +93,7 @@ final class LogMember {
       && second.st_ino == there.st_ino && second.st_dev == there.st_dev
   }
 
-  /// Keeps others from opening and closing the directory. They are quick, so it is waited for.
+  /// Keeps others from opening and closing the directory. It is waited for.
   func beginOpening() throws(Failure) { try take(LogMember.opening) }
 
   func tryOpening() -> Bool {
