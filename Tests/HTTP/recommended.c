@@ -1,5 +1,5 @@
-/* What the RFCs of caching recommend to a cache beyond what they require. docs/http-caching.md lists
-   which requirement each case tests. */
+/* What the RFCs of caching recommend to a cache beyond what they require. docs/http-caching.md
+   lists which requirement each case tests. */
 #include "rig.h"
 
 static hutch_http_task *ask_compressed(rig *r, const char *name, const char *value) {

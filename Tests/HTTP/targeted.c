@@ -37,8 +37,8 @@ TEST(a_targeted_field_decides_in_place_of_others) {
         "Cache-Control: max-stale", 2, CDN},
        {"must-revalidate there", "Cache-Control: must-revalidate\nCDN-Cache-Control: max-age=1", 9,
         "Cache-Control: max-stale", 1, CDN},
-       {"the request decides too", "CDN-Cache-Control: max-age=60", 9, "Cache-Control: max-age=5", 2,
-        CDN});
+       {"the request decides too", "CDN-Cache-Control: max-age=60", 9,
+        "Cache-Control: max-age=5", 2, CDN});
 }
 
 TEST(a_targeted_field_is_for_the_caches_of_a_cdn_only) {

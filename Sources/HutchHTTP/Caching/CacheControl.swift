@@ -51,26 +51,34 @@ struct CacheControl {
     // A space beside the equals sign makes the number malformed.
     let number = name.count == end ? argument.flatMap(CacheControl.number) : nil
     func least(_ now: Int64?) -> Int64 { min(now ?? Int64.max, number ?? 0) }
-    func isNamed(_ wanted: StaticString) -> Bool {
-      Letters.areSame(name, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
-    }
-    if isNamed("no-store") { hasNoStore = true }
+    func isNamed(_ wanted: StaticString) -> Bool { Letters.areSame(name, wanted) }
     let isWhole = CacheControl.names(argument).count == 0
-    if isNamed("no-cache"), isWhole { hasNoCache = true }
-    if isNamed("private"), isWhole { isPrivate = true }
-    if isNamed("public") { isPublic = true }
-    if isNamed("must-revalidate") { mustRevalidate = true }
-    if isNamed("proxy-revalidate") { proxyRevalidate = true }
-    if isNamed("must-understand") { mustUnderstand = true }
-    if isNamed("immutable") { isImmutable = true }
+    set(isNamed, true, isWhole: isWhole, least)
+    // Those of requests.
     if isNamed("only-if-cached") { onlyIfCached = true }
-    if isNamed("max-age") { maxAge = least(maxAge) }
-    if isNamed("s-maxage") { sharedMaxAge = least(sharedMaxAge) }
     if isNamed("max-stale") { maxStale = argument == nil ? Int64.max : least(maxStale) }
-    if isNamed("stale-while-revalidate") { staleWhileRevalidate = least(staleWhileRevalidate) }
-    if isNamed("stale-if-error") { staleIfError = least(staleIfError) }
     // The strictest is the largest here.
     if isNamed("min-fresh") { minFresh = max(minFresh ?? 0, number ?? CacheControl.most) }
+  }
+
+  /// Sets the directive of responses of which `isNamed` is true. `isSet`: what one without a number
+  /// becomes; `isWhole`: it does not name headers, which no-cache and private may; `number`: what
+  /// one with a number becomes, from what it was.
+  mutating func set(
+    _ isNamed: (StaticString) -> Bool, _ isSet: Bool, isWhole: Bool, _ number: (Int64?) -> Int64
+  ) {
+    if isNamed("no-store") { hasNoStore = isSet }
+    if isNamed("no-cache"), isWhole { hasNoCache = isSet }
+    if isNamed("private"), isWhole { isPrivate = isSet }
+    if isNamed("public") { isPublic = isSet }
+    if isNamed("must-revalidate") { mustRevalidate = isSet }
+    if isNamed("proxy-revalidate") { proxyRevalidate = isSet }
+    if isNamed("must-understand") { mustUnderstand = isSet }
+    if isNamed("immutable") { isImmutable = isSet }
+    if isNamed("max-age") { maxAge = number(maxAge) }
+    if isNamed("s-maxage") { sharedMaxAge = number(sharedMaxAge) }
+    if isNamed("stale-while-revalidate") { staleWhileRevalidate = number(staleWhileRevalidate) }
+    if isNamed("stale-if-error") { staleIfError = number(staleIfError) }
   }
 
   /// The headers that an argument names, as a list; empty: none.

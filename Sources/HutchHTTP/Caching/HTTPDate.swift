@@ -29,11 +29,6 @@ enum HTTPDate {
     return seconds(year, month, day, time)
   }
 
-  private static var zone: Bytes {
-    let name: StaticString = "GMT"
-    return Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount)
-  }
-
   private static func asctime(_ reader: inout Reader) -> Int64? {
     guard reader.skipLetters() == 3, reader.take(0x20), let month = reader.month(),
       reader.take(0x20)
@@ -116,7 +111,7 @@ enum HTTPDate {
     var isAtEnd: Bool { index == text.count }
 
     /// "GMT", and nothing behind it.
-    var isAtZone: Bool { Letters.areSame(Bytes(rebasing: text[index...]), HTTPDate.zone) }
+    var isAtZone: Bool { Letters.areSame(Bytes(rebasing: text[index...]), "GMT") }
 
     mutating func take(_ byte: UInt8) -> Bool {
       guard index < text.count, text[index] == byte else { return false }

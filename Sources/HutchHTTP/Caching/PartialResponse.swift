@@ -103,7 +103,7 @@ extension StoredResponse {
     }
     let name: StaticString = isWhole ? "Content-Length" : "Content-Range"
     try news.append(
-      name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
+      name: bytes(of: name),
       value: Bytes(text.elements))
     code = isWhole ? 200 : 206
     fields = news

@@ -77,7 +77,7 @@ final class StoredResponse {
     try HTTPDate.append(received, to: &text)
     let name: StaticString = "Date"
     try result.append(
-      name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
+      name: bytes(of: name),
       value: Bytes(text.elements))
     fields = result
   }

@@ -56,15 +56,7 @@ enum Storing {
 
   /// Vary has a star: no other request is answered with it.
   static func variesAlways(_ fields: borrowing Fields) -> Bool {
-    var index: UInt64 = 0
-    while let value = fields.value(of: literal("Vary"), skipping: index) {
-      index += 1
-      var names = ListReader(bytes(of: value))
-      while let name = names.next() {
-        if name.count == 1, name[0] == 0x2A { return true }
-      }
-    }
-    return false
+    fields.hasMember("Vary") { $0.count == 1 && $0[0] == 0x2A }
   }
 
   /// Copies the headers that are not for one connection (section 3.1). Beside Transfer-Encoding, a
@@ -88,26 +80,18 @@ enum Storing {
   private static func isWithheld(
     _ name: UnsafePointer<CChar>, _ fields: borrowing Fields, _ isShared: Bool
   ) -> Bool {
-    func isNamed(_ directive: Bytes, _ wanted: StaticString) -> Bool {
-      Letters.areSame(directive, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
-    }
-    var index: UInt64 = 0
-    while let value = fields.value(of: literal("Cache-Control"), skipping: index) {
-      index += 1
-      var members = ListReader(bytes(of: value))
-      while let member = members.next() {
-        guard let equals = member.firstIndex(of: 0x3D) else { continue }
-        let directive = Bytes(rebasing: member[..<equals])
-        guard isNamed(directive, "no-cache") || (isShared && isNamed(directive, "private")) else {
-          continue
-        }
-        var names = ListReader(CacheControl.names(Bytes(rebasing: member[(equals + 1)...])))
-        while let one = names.next() {
-          if Letters.areSame(one, bytes(of: name)) { return true }
-        }
+    fields.hasMember("Cache-Control") { member in
+      guard let equals = member.firstIndex(of: 0x3D) else { return false }
+      let directive = Bytes(rebasing: member[..<equals])
+      guard Letters.areSame(directive, "no-cache")
+        || (isShared && Letters.areSame(directive, "private"))
+      else { return false }
+      var names = ListReader(CacheControl.names(Bytes(rebasing: member[(equals + 1)...])))
+      while let one = names.next() {
+        if Letters.areSame(one, bytes(of: name)) { return true }
       }
+      return false
     }
-    return false
   }
 
   private static func isOfConnection(
@@ -121,15 +105,7 @@ enum Storing {
     {
       return true
     }
-    var index: UInt64 = 0
-    while let value = fields.value(of: literal("Connection"), skipping: index) {
-      index += 1
-      var names = ListReader(bytes(of: value))
-      while let one = names.next() {
-        if Letters.areSame(one, bytes(of: name)) { return true }
-      }
-    }
-    return false
+    return fields.hasMember("Connection") { Letters.areSame($0, bytes(of: name)) }
   }
 
   /// The headers of a stored response after a validation (section 3.2): those of the 304 in place

@@ -30,26 +30,11 @@ extension CacheControl {
   /// counts as 0 for a number, and else as the directive.
   private mutating func add(_ member: DictionaryReader.Member) {
     isTargeted = true
-    func isNamed(_ wanted: StaticString) -> Bool {
-      member.name.hasSameBytes(
-        as: Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
-    }
     var number: Int64 = 0
     if case .integer(let value) = member.value { number = max(0, min(value, CacheControl.most)) }
     var isSet = true
     if case .no = member.value { isSet = false }
-    if isNamed("no-store") { hasNoStore = isSet }
-    if isNamed("no-cache") { hasNoCache = isSet }
-    if isNamed("private") { isPrivate = isSet }
-    if isNamed("public") { isPublic = isSet }
-    if isNamed("must-revalidate") { mustRevalidate = isSet }
-    if isNamed("proxy-revalidate") { proxyRevalidate = isSet }
-    if isNamed("must-understand") { mustUnderstand = isSet }
-    if isNamed("immutable") { isImmutable = isSet }
-    if isNamed("max-age") { maxAge = number }
-    if isNamed("s-maxage") { sharedMaxAge = number }
-    if isNamed("stale-while-revalidate") { staleWhileRevalidate = number }
-    if isNamed("stale-if-error") { staleIfError = number }
+    set({ member.name.hasSameBytes(as: bytes(of: $0)) }, isSet, isWhole: true) { _ in number }
   }
 }
 
@@ -108,7 +93,7 @@ struct DictionaryReader {
   }
 
   private mutating func skip(_ blanks: StaticString) {
-    let blanks = Bytes(start: blanks.utf8Start, count: blanks.utf8CodeUnitCount)
+    let blanks = bytes(of: blanks)
     while index < text.count, blanks.contains(text[index]) { index += 1 }
   }
 

@@ -5,21 +5,11 @@ import CSystem
 enum Coding {
   /// All that a response names; also if it names none. Otherwise the host gets the body as it is.
   static func areKnown(_ fields: borrowing Fields) -> Bool {
-    var index: UInt64 = 0
-    while let value = fields.value(of: literal("Content-Encoding"), skipping: index) {
-      index += 1
-      var names = ListReader(bytes(of: value))
-      while let name = names.next() {
-        guard isKnown(name) else { return false }
-      }
-    }
-    return true
+    !fields.hasMember("Content-Encoding") { !isKnown($0) }
   }
 
   private static func isKnown(_ name: Bytes) -> Bool {
-    func isNamed(_ wanted: StaticString) -> Bool {
-      Letters.areSame(name, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
-    }
+    func isNamed(_ wanted: StaticString) -> Bool { Letters.areSame(name, wanted) }
     func has(_ feature: Int32) -> Bool {
       hutch_curl_version().pointee.features & feature != 0
     }

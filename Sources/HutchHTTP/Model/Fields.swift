@@ -76,4 +76,17 @@ struct Fields: ~Copyable {
   }
 
   func value(of name: StaticString) -> UnsafePointer<CChar>? { value(of: literal(name)) }
+
+  /// A member of the lists that the headers of this name have is one that is looked for.
+  func hasMember(_ name: StaticString, where isWanted: (Bytes) -> Bool) -> Bool {
+    var index: UInt64 = 0
+    while let value = value(of: literal(name), skipping: index) {
+      index += 1
+      var members = ListReader(bytes(of: value))
+      while let member = members.next() {
+        if isWanted(member) { return true }
+      }
+    }
+    return false
+  }
 }

@@ -34,6 +34,8 @@ struct Request: ~Copyable {
   var acceptsCompressed: Bool { flags & UInt32(HUTCH_HTTP_COMPRESSED) != 0 }
   /// A range of compressed bytes could not be decompressed: it is asked for as it is.
   var decompresses: Bool { acceptsCompressed && fields.value(of: "Range") == nil }
+  /// libcurl decompresses the body of a response with these headers.
+  func decodes(_ fields: borrowing Fields) -> Bool { decompresses && Coding.areKnown(fields) }
 
   var isResumable: Bool { flags & UInt32(HUTCH_HTTP_RESUME) != 0 }
 

@@ -62,8 +62,7 @@ final class Security {
     var text = GrowingArray<UInt8>()
     for index in 0..<count {
       if index > 0 { try text.append(0x3B) }
-      try text.append(
-        contentsOf: Bytes(start: prefix.utf8Start, count: prefix.utf8CodeUnitCount))
+      try text.append(prefix)
       try PEM.encode(Bytes(start: digests + 32 * index, count: 32), to: &text)
     }
     return try Text(Bytes(text.elements))

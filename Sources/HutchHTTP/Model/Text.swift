@@ -31,7 +31,7 @@ final class Text {
   convenience init(_ text: UnsafePointer<CChar>, _ suffix: StaticString) throws(Failure) {
     var both = GrowingArray<UInt8>()
     try both.append(contentsOf: bytes(of: text))
-    try both.append(contentsOf: Bytes(start: suffix.utf8Start, count: suffix.utf8CodeUnitCount))
+    try both.append(suffix)
     try self.init(Bytes(both.elements))
   }
 
@@ -46,6 +46,10 @@ final class Text {
 
 func bytes(of text: UnsafePointer<CChar>) -> Bytes {
   Bytes(start: text, count: strlen(text))
+}
+
+func bytes(of text: StaticString) -> Bytes {
+  Bytes(start: text.utf8Start, count: text.utf8CodeUnitCount)
 }
 
 /// A literal as a C string: it ends with NUL.
@@ -66,8 +70,10 @@ enum Letters {
     return true
   }
 
+  static func areSame(_ a: Bytes, _ b: StaticString) -> Bool { areSame(a, bytes(of: b)) }
+
   static func areSame(_ a: UnsafePointer<CChar>, _ b: StaticString) -> Bool {
-    areSame(bytes(of: a), Bytes(start: b.utf8Start, count: b.utf8CodeUnitCount))
+    areSame(bytes(of: a), b)
   }
 
   static func areSame(_ a: UnsafePointer<CChar>, _ b: UnsafePointer<CChar>) -> Bool {

@@ -158,6 +158,6 @@ enum Encoding {
 extension GrowingArray where Element == UInt8 {
   /// Appends a literal.
   mutating func append(_ text: StaticString) throws(Failure) {
-    try append(contentsOf: Bytes(start: text.utf8Start, count: text.utf8CodeUnitCount))
+    try append(contentsOf: bytes(of: text))
   }
 }

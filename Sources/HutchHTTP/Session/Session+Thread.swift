@@ -59,7 +59,7 @@ extension Session {
       let state = task.state
       if state == .running, task.transfer == nil {
         // The lock stays: what many tasks wish that only begin costs one.
-        enter(task, task.priority)
+        enter(task)
       } else {
         lock.unlock()
         attend(to: task, state)
@@ -71,9 +71,9 @@ extension Session {
     return hasWork
   }
 
-  /// The task waits for its turn.
-  private func enter(_ task: HTTPTask, _ priority: Int) {
-    let lane = priority < 0 ? lanes.0 : priority > 0 ? lanes.2 : lanes.1
+  /// The task waits for its turn. The caller holds the lock.
+  private func enter(_ task: HTTPTask) {
+    let lane = task.priority < 0 ? lanes.0 : task.priority > 0 ? lanes.2 : lanes.1
     if task.lane === lane { return }
     task.lane?.remove(task)
     lane.append(task)

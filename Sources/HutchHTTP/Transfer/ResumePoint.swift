@@ -50,7 +50,7 @@ final class ResumePoint {
     guard let text = fields.value(of: "Content-Range") else { return nil }
     let unit: StaticString = "bytes "
     let whole = bytes(of: text)
-    guard whole.begins(with: Bytes(start: unit.utf8Start, count: unit.utf8CodeUnitCount)) else {
+    guard whole.begins(with: bytes(of: unit)) else {
       return nil
     }
     var rest = Bytes(rebasing: whole[unit.utf8CodeUnitCount...])
@@ -91,7 +91,7 @@ final class ResumePoint {
     guard boot.isKnown else { return nil }
     let mark: StaticString = "hutch-resume 1 "
     var lines = GrowingArray<UInt8>()
-    try lines.append(contentsOf: Bytes(start: mark.utf8Start, count: mark.utf8CodeUnitCount))
+    try lines.append(mark)
     try withUnsafeBytes(of: boot.id) { (id) throws(Failure) in
       try PEM.encode(id, to: &lines)
     }

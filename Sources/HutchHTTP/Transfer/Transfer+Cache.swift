@@ -246,8 +246,7 @@ extension Transfer {
     draft.code = response.code
     draft.version = response.version
     draft.isDecoded =
-      request.decompresses && response.fields.value(of: "Content-Encoding") != nil
-      && Coding.areKnown(response.fields)
+      request.decodes(response.fields) && response.fields.value(of: "Content-Encoding") != nil
     draft.requestTime = exchange.requestTime
     draft.responseTime = exchange.cache.now
     try Storing.copy(response.fields, to: &draft.fields, isShared: exchange.cache.isShared)
@@ -319,7 +318,7 @@ extension Transfer {
 
   func append(_ name: StaticString, _ value: borrowing GrowingArray<UInt8>) throws(Failure) {
     try response.fields.append(
-      name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
+      name: bytes(of: name),
       value: Bytes(value.elements))
   }
 

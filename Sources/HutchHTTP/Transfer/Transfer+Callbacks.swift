@@ -99,7 +99,7 @@ extension Transfer {
     let chain = pointer.assumingMemoryBound(to: curl_certinfo.self)
     guard chain.pointee.num_of_certs > 0 else { throw .pinned }
     let mark: StaticString = "Cert:"
-    let prefix = Bytes(start: mark.utf8Start, count: mark.utf8CodeUnitCount)
+    let prefix = bytes(of: mark)
     var next = chain.pointee.certinfo?.pointee
     while let item = next {
       let text = bytes(of: item.pointee.data)

@@ -42,7 +42,7 @@ extension Transfer {
 
   private func isStatusLine(_ text: Bytes) -> Bool {
     let mark: StaticString = "HTTP/"
-    return text.begins(with: Bytes(start: mark.utf8Start, count: mark.utf8CodeUnitCount))
+    return text.begins(with: bytes(of: mark))
   }
 
   /// libcurl has checked the line.

@@ -147,7 +147,7 @@ extension Transfer {
     } while rest > 0
     let unit: StaticString = "bytes="
     var text = GrowingArray<UInt8>()
-    try text.append(contentsOf: Bytes(start: unit.utf8Start, count: unit.utf8CodeUnitCount))
+    try text.append(unit)
     while let digit = digits.popLast() { try text.append(digit) }
     return try Text(Bytes(text.elements))
   }

@@ -95,7 +95,7 @@ extension Transfer {
   /// The stored response is one for requests like this.
   func isAnswered(by stored: StoredResponse) throws(Failure) -> Bool {
     if stored.fields.value(of: "Content-Encoding") != nil,
-      stored.isDecoded != (request.decompresses && Coding.areKnown(stored.fields))
+      stored.isDecoded != request.decodes(stored.fields)
     {
       return false
     }

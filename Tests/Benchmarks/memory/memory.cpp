@@ -530,8 +530,8 @@ double free_scaling() {
   return 2 * one / (seconds(CLOCK_MONOTONIC) - start);
 }
 
-// What a get costs in a batch of 32, per key, and alone: each makes a reference, and the one copies
-// out of it.
+// What a get costs in a batch of 32, per key, and alone: the batch makes a reference to each value,
+// and hutch_get_into copies the value out.
 void batches(size_t entries, int rounds) {
   Hutch cache(2 * entries);
   fill(cache, entries);

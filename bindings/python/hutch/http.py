@@ -134,7 +134,8 @@ class Session:
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
-            cache_mode=mode_number(cache_mode), cache_flags=(_SHARED if shared_cache else 0) | (_CDN if cdn_cache else 0),
+            cache_mode=mode_number(cache_mode),
+            cache_flags=(_SHARED if shared_cache else 0) | (_CDN if cdn_cache else 0),
             cache_lease=nanoseconds(cache_lease))
         self._cache = cache
         self._pointer = h.SessionPointer()
