@@ -181,6 +181,34 @@ TEST(a_value_without_a_tag_has_an_empty_one) {
   CHECK(!hutch_value_tag(NULL) && hutch_value_tag_size(NULL) == 0);
 }
 
+static void remove_content(void *removed, const char *file, const struct stat *status) {
+  if (!strstr(file, "/content/") || !S_ISREG(status->st_mode)) return;
+  CHECK(unlink(file) == 0);
+  ++*(int *)removed;
+}
+
+TEST(the_tag_of_a_large_value_is_told_without_its_file) {
+  hutch_options options = unlimited_options();
+  options.inline_threshold = 1000;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = tagged("red");
+  void *value = filled(100000, 1);
+  CHECK_OK(hutch_put(disk, KEY("large"), value, 100000, &put, NULL));
+  free(value);
+  put_tagged(disk, "small", "red", 0);
+  int removed = 0;
+  each_file(directory.text, remove_content, &removed);
+  CHECK_EQUAL(1, removed);
+  CHECK_TAG(disk, "large", "red");
+  CHECK_TAG(disk, "small", "red");
+  CHECK_REMOVES(2, disk, "red");
+  CHECK_EQUAL(0, count_of(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(whatever_puts_can_put_a_tag) {
   for (int disk = 0; disk < 2; disk++) {
     hutch_options options = unlimited_options();

@@ -54,6 +54,15 @@ extension LogStorage {
     }
   }
 
+  func tag(
+    of key: Bytes, _ hash: UInt64, at moment: Moment, visit: (UInt64, Bytes) -> Void
+  ) {
+    guard let store = uncounted, !isBarred(key, hash) else { return }
+    store._withUnsafeGuaranteedRef {
+      $0.tag(of: key, own(hash, key, in: $0), at: moment, visit: visit)
+    }
+  }
+
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     if let store = live { store.noteDamage(key, own(hash, key, in: store), version) }
   }

@@ -191,6 +191,28 @@ extension LogStore {
     return nil
   }
 
+  /// Calls `visit` with the version and the tag of the newest entry, if there is one. The value is
+  /// not read.
+  func tag(
+    of key: Bytes, _ hash: UInt64, at moment: Moment, visit: (UInt64, Bytes) -> Void
+  ) {
+    while let match = live(key, hash, at: moment, isAccess: false) {
+      let entry = match.entry
+      // Room for `Extended.longestTag`.
+      var room = InlineArray<32, UInt64>(repeating: 0)
+      let tag = Extended(entry.extended, tagSize: entry.tagSize).tag
+      withUnsafeMutableBytes(of: &room) { $0.copyMemory(from: tag) }
+      let isSound = entry.isSound(hash, by: check, value: entry.checksum, entry.extended)
+      guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
+      if isSound {
+        return withUnsafeBytes(of: &room) {
+          visit(entry.version, Bytes(rebasing: $0[0..<Int(entry.tagSize)]))
+        }
+      }
+      if !removeDamaged(match) { return }
+    }
+  }
+
   /// The entry of a key, if it has not expired and is not of a codec that is not here.
   @inline(never) @_optimize(speed)
   private func live(
