@@ -163,7 +163,7 @@ static hutch_status fail_badly(void *context, hutch_task *task) {
   return context ? *(hutch_status *)context : hutch_open("", NULL, &none);
 }
 
-/* Whatever failed: an operation, work of the host's, a status that is the host's own. */
+/* Each kind of failure: of an operation, of the host's work, a status of the host's own. */
 TEST(a_completion_that_is_a_failure_has_an_error) {
   hutch_queue *queue = NULL;
   CHECK_OK(hutch_queue_create(NULL, &queue));

@@ -183,7 +183,7 @@ TEST(a_size_that_no_value_has) {
   options.extended_size = 65536;
   INVALID(hutch_put(cache, KEY("key"), KEY("v"), &options, NULL));
   free(extended);
-  /* The largest that there might be: nobody reads that far. */
+  /* The largest sizes that there might be: the library does not read that far. */
   for (size_t size = PTRDIFF_MAX; size > PTRDIFF_MAX - 3; size--) {
     hutch_status status = hutch_put(other, KEY("huge"), "v", size, NULL, NULL);
     CHECK(status == HUTCH_TOO_LARGE || status == HUTCH_NO_MEMORY ||
@@ -666,7 +666,7 @@ static void check_set_aside(const void *bytes, size_t size) {
   CHECK(mkdir(directory.text, 0700) == 0);
   write_file(scratch("damaged/manifest.sqlite").text, bytes, size);
   hutch_cache *opened = NULL;
-  /* Where nothing says that the directory is a cache's, it is somebody's file. */
+  /* Where nothing says that the directory is a cache's, the file may be another program's. */
   CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(directory.text, NULL, &opened));
   remove_tree(directory.text);
 

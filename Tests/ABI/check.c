@@ -54,7 +54,7 @@ void check_fail(const char *file, int line, const char *format, ...) {
   fprintf(stderr, "%s:%d: %s%s%s%s\n", slash ? slash + 1 : file, line, words,
           note ? " (" : "", note ? note : "", note ? ")" : "");
   fflush(NULL);
-  /* Other threads may be at work: nobody's exit handlers. */
+  /* Other threads may be at work: no exit handler is to run. */
   _exit(EXIT_FAILED);
 }
 
@@ -151,7 +151,7 @@ static void add_digest(void *context, const char *file, const struct stat *statu
       state = hash(state, buffer, got);
     fclose(stream);
   }
-  /* A sum, since the order in which files are met is nobody's promise. */
+  /* A sum, since the order in which files are met is not promised. */
   *(uint64_t *)context += state;
 }
 

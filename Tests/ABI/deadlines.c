@@ -108,7 +108,7 @@ TEST(a_deadline_passes_though_every_worker_is_busy) {
     CHECK_OK(hutch_task_wait(never, HUTCH_FOREVER));
     CHECK_OK(without.status);
     hutch_task_release(never);
-    /* Who stands at the gate has to be through it. */
+    /* The task that stands at the gate has to be through it. */
     CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
     hutch_queue_release(queue);
   }

@@ -59,7 +59,7 @@ TEST(a_disk_that_is_optional_may_come_later) {
   CHECK_OK(put_text(cache, "late", "value"));
   CHECK_OK(put_size(cache, "large", 100000));
   CHECK_TEXT(disk, "late", "value");
-  /* The process knows it as open, under whatever path. */
+  /* The process knows it as open, under any path. */
   hutch_cache *second = NULL;
   CHECK_OK(hutch_open(directory.text, NULL, &second));
   CHECK_TEXT(second, "late", "value");

@@ -502,7 +502,7 @@ TEST(a_child_keeps_the_directory_of_an_ended_parent) {
   CHECK(waitpid(parent.pid, &status, 0) == parent.pid && status == 0);
   hutch_cache *cache = NULL;
   CHECK_STATUS(HUTCH_BUSY, hutch_open(directory.text, NULL, &cache));
-  /* Now the child may end, and has when nobody can write to us any more. */
+  /* Now the child may end, and has ended when the pipe has no writer any more. */
   char byte;
   close(parent.to);
   CHECK(read(parent.from, &byte, 1) == 0);

@@ -230,7 +230,7 @@ static int32_t report_and_wait(void *context, uint64_t done, uint64_t total) {
   return 0;
 }
 
-/* A fork while somebody waits. The child has both tiers. */
+/* A fork while a thread waits. The child has both tiers. */
 static void fork_while_they_wait(waiting *w) {
   char byte;
   CHECK(read(w->begun[0], &byte, 1) == 1);

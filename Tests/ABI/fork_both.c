@@ -294,7 +294,7 @@ static void kill_one(bool kills_child) {
   int status;
   CHECK(waitpid(first, &status, 0) == first);
   while (!progress[2]) sched_yield();
-  /* Who has just closed may not be gone, but has given the directory up. */
+  /* The process that has just closed may not be gone, but has given the directory up. */
   let_judge(HUTCH_SHARING_EXCLUSIVE, 1, true, directory);
 }
 

@@ -212,7 +212,7 @@ static bool was_touched(const trial *t, const write *w, const fact *read) {
 static void judge_found(trial *t, const fact *read) {
   const write *w = write_of(t, read);
   if (!w) {
-    accuse(t, "a value is found that nobody has put", read, NULL);
+    accuse(t, "a value is found that was never put", read, NULL);
     return;
   }
   if (read->version && w->version && read->version != w->version)
@@ -261,7 +261,7 @@ static void judge_swap(trial *t, const write *w) {
 /* Whether the version may have gone from these tiers before this read's end. */
 static bool may_be_gone(const trial *t, const write *w, const fact *read) {
   if (w->f->lifetime && read->clock_end >= w->f->clock_begin + w->f->lifetime) return true;
-  /* Nobody knows when a tier is given what it is owed. */
+  /* The time at which a tier is given what it is owed is not known. */
   if (read->tiers == w->f->owed) return true;
   uint32_t there = w->tiers & read->tiers & ~w->left;
   if (!w->f->may_be_refused) there |= w->f->owed & read->tiers & ~w->left;

@@ -4,7 +4,7 @@
  * Several threads call a cache, and each call leaves facts: what it has written, found, not
  * found or removed, between which moments. Afterwards the judge looks at all of them together.
  * Moments are numbers from one counter, drawn before a call and after it; of two calls one was
- * first if it ended before the other began, else nobody knows.
+ * first if it ended before the other began, else their order is not known.
  *
  * What is judged is the promise of hutch.h: a get answers with the newest completed version of
  * its key, or with nothing only if exactly that version was removed, has expired, was evicted or
@@ -40,7 +40,7 @@ typedef struct fact {
   bool may_be_refused; /* wrote: by the tier that is owed it */
   bool guesses;        /* wrote: the call was not told which tiers */
   bool through_view; /* removed: not of the whole */
-  bool took;         /* found: and nobody else can have, as by a pop or a swap */
+  bool took;         /* found: and no other call can have, as by a pop or a swap */
   uint8_t key;
   const char *call;
   uint64_t version; /* 0: not known */

@@ -115,7 +115,7 @@ TEST_EACH_KIND(a_leader_that_is_stuck_loses_the_lead) {
   scene s = scene_on(f->cache, be_stuck_at_first);
   s.threads = 2;
   s.options.timeout = 20 * HUTCH_MILLISECOND;
-  /* The second may be late itself, then there is nobody to wait for it. */
+  /* The second may be late itself, then no thread waits for it. */
   do {
     s.runs = s.done = s.entered = 0;
     memset((void *)s.answers, 0, sizeof s.answers);
@@ -246,8 +246,8 @@ TEST(who_waits_is_told_of_the_close) {
 
 /*
  * Each key has a number that only grows: the truth. Writers raise it and then put it, or
- * remove the key, or clear the cache; when that has returned, nobody who asks may be given
- * less. Loaders read the truth, and take their time.
+ * remove the key, or clear the cache; when that has returned, no caller may be given less.
+ * Loaders read the truth, and take their time.
  */
 enum { KEYS = 6 };
 

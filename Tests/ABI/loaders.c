@@ -383,7 +383,7 @@ TEST_EACH_KIND(a_lead_that_is_given_up_passes_on) {
   end(first, NULL, NULL);
 }
 
-/* A part in the load of "k" by whoever comes second: by then the first one's time may be over. */
+/* A part in the load of "k" by the second caller: by then the first one's time may be over. */
 static hutch_loading *begin_second(hutch_cache *cache) {
   hutch_value *value;
   hutch_loading *loading;
@@ -409,14 +409,14 @@ TEST_EACH_KIND(a_lead_ends_by_time_if_somebody_waits) {
   CHECK_TEXT(f->cache, "k", "made");
   end(first, second, NULL);
   CHECK_OK(hutch_remove(f->cache, KEY("k")));
-  /* And of a late failure nobody hears. */
+  /* And a late failure is told to no caller. */
   first = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
   second = begin_second(f->cache);
   CHECK_WAIT(HUTCH_NOT_FOUND, second, HUTCH_FOREVER, NULL);
   CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fail(first, 1, "late"));
   CHECK_WAIT(HUTCH_NOT_FOUND, second, 0, NULL);
   end(first, second, NULL);
-  /* As long as nobody else has the lead, a leader that is late still leads. */
+  /* As long as no other caller has the lead, a leader that is late still leads. */
   first = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
   usleep(2000);
   CHECK_OK(fulfil(first, "made"));
@@ -464,7 +464,7 @@ TEST_EACH_KIND(a_cycle_is_a_deadlock) {
       waits[i] = WITHIN(HUTCH_WOULD_BLOCK, f->cache, keys[i + 1], leads[i]);
     CHECK(!WITHIN(HUTCH_DEADLOCK, f->cache, keys[0], leads[length - 1]));
     CHECK(last_error().words[0]);
-    /* For somebody else to wait is no cycle. */
+    /* A wait of another caller is no cycle. */
     hutch_loading *other = BEGIN(HUTCH_WOULD_BLOCK, f->cache, keys[0]);
     CHECK_WAIT(HUTCH_WOULD_BLOCK, other, 0, NULL);
     hutch_loading_release(other);
@@ -487,7 +487,7 @@ TEST_EACH_KIND(a_cycle_goes_with_the_lead) {
   hutch_loading *next = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "a");
   hutch_loading *wait = WITHIN(HUTCH_WOULD_BLOCK, f->cache, "b", a);
   CHECK(!WITHIN(HUTCH_DEADLOCK, f->cache, "a", b));
-  /* Who leads "a" now does not wait for "b". */
+  /* The new leader of "a" does not wait for "b". */
   CHECK_OK(hutch_loading_abandon(a));
   CHECK_WAIT(HUTCH_NOT_FOUND, next, 0, NULL);
   hutch_loading *other = WITHIN(HUTCH_WOULD_BLOCK, f->cache, "a", b);
@@ -552,7 +552,7 @@ TEST_EACH_KIND(an_old_value_is_refreshed_by_one_caller) {
   CHECK_OK(hutch_loading_fail(leader, 5, "source is down"));
   CHECK_WAIT(HUTCH_OK, leader, 0, "new");
   end(leader, NULL, NULL);
-  /* While the failure is remembered nobody tries. */
+  /* While the failure is remembered no caller loads. */
   CHECK(!BEGIN_WITH(HUTCH_OK, f->cache, "k", &options));
   f->clock.now += HUTCH_SECOND;
   leader = BEGIN_WITH(HUTCH_OK, f->cache, "k", &options);

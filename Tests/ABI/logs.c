@@ -226,7 +226,7 @@ TEST(a_caches_own_logger_stands_before_the_processs) {
   load_and_fail(two);
   CHECK_EQUAL(1, own.lines);
   CHECK_EQUAL(1, all.lines);
-  /* What its level leaves out goes to nobody else. */
+  /* A message that its level leaves out goes to no other logger. */
   log_to(&own, one, HUTCH_LOG_ERROR);
   CHECK_EQUAL(1, own.released);
   load_and_fail(one);

@@ -275,7 +275,7 @@ TEST(from_the_release_of_a_logger) {
   hutch_queue_release(s.queue);
   hutch_cache_release(s.cache);
   end_other(&s);
-  /* Which is nobody's callback. */
+  /* The default logger's release is no callback. */
   begin(&s, "default logger's release");
   s.is_own = s.is_own_queue = false;
   CHECK_OK(hutch_set_default_logger(HUTCH_LOG_DEBUG, note_line, &s, enter_here));

@@ -470,7 +470,7 @@ TEST(a_second_opening_with_other_options_is_told) {
   hutch_cache *other = NULL;
   CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &options, &other));
   CHECK(other);
-  /* The options that were there go on, so nobody keeps this clock. */
+  /* The options that were there go on, so no cache keeps this clock. */
   CHECK_EQUAL(10, limits_of(other).memory.count);
   CHECK_OK(put_text(other, "key", "value"));
   CHECK_TEXT(first, "key", "value");
@@ -543,7 +543,7 @@ static int32_t waits(void *context, const void *key, size_t key_size,
   s->calls++;
   CHECK_STATUS(HUTCH_DEADLOCK, hutch_close(s->cache));
   CHECK_STATUS(HUTCH_DEADLOCK, hutch_flush(s->cache));
-  /* Of another cache, it waits for nobody who waits for it. */
+  /* Of another cache, it waits for no thread that waits for it. */
   hutch_cache *other = open_cache(NULL, NULL);
   CHECK_OK(hutch_flush(other));
   CHECK_OK(hutch_close(other));

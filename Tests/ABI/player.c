@@ -278,7 +278,7 @@ static void count_up(player *p, uint8_t key) {
   CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL);
   f->value = (uint64_t)sum;
   f->size = sizeof sum;
-  /* It keeps the time to live of what was there, which nobody knows here. */
+  /* It keeps the time to live of the entry before it, which the player does not know. */
   if (t->r->ages) f->lifetime = -1;
   guess_tiers(t, f);
   end_with(t, f, FACT_WROTE, f->tiers);

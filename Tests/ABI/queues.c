@@ -589,7 +589,7 @@ TEST(tasks_of_one_identifier_are_done_once_each_with_its_own_receipt) {
     CHECK_EQUAL(HUTCH_TASK_ENDED, state_of(tasks[k]));
     hutch_task_release(tasks[k]);
   }
-  /* What has begun is joined by nobody. */
+  /* No submission joins a task that has begun. */
   sum d = {&s, 7, 0, 0, 0, 77};
   hutch_task_release(submit_sum(queue, &d, "x", 0));
   wait_all(queue);
@@ -751,7 +751,7 @@ TEST(a_group_completes_when_its_last_task_has_ended) {
     options.group = group;
     CHECK_OK(hutch_queue_submit(queues[k % 2], work, &items[k], release_work, &options, &tasks[k]));
   }
-  /* Nothing runs, and nobody waits for it, before the start. */
+  /* No task runs before the start, and no wait includes it. */
   CHECK_OK(hutch_queue_wait_all(queues[0], HUTCH_FOREVER));
   CHECK_EQUAL(0, s.count);
   CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_group_wait(group, 0));

@@ -293,7 +293,7 @@ def folders(_):
     """ABI knows Cache, which knows Memory, Storage and Tasks, which know Model and System: never
     back. Disk and Log know Storage, and Stores alone knows them (see `seam`)."""
     codes = {name: {file: code_of(file) for file in swift_files(name)} for name in MAY_KNOW}
-    problems = [f"Sources/Hutch/{folder.name} is in nobody's list"
+    problems = [f"Sources/Hutch/{folder.name} is in no folder's list"
                 for folder in (ROOT / "Sources" / "Hutch").iterdir()
                 if folder.is_dir() and folder.name not in MAY_KNOW]
     types = {name: set(DECLARATION.findall(" ".join(map(top_level, files.values()))))
@@ -390,7 +390,7 @@ def lengths(_):
 
 
 def paths(_):
-    """No file knows where somebody keeps the sources or the toolchain (but for this rule)."""
+    """No file names a place of the sources or of the toolchain (but for this rule)."""
     machines = re.compile(rb"(?<![\w./$}])/(?:" + b"work|opt/swift|root|home|Users" + rb")/")
     problems = []
     for file in tracked_files():

@@ -40,7 +40,7 @@ static board *map_board(const char *directory) {
   return mapped;
 }
 
-/* Whoever waits for another process goes with the test that has failed. */
+/* A process that waits for another one ends with the test that has failed. */
 static pid_t parent;
 
 static void pause_briefly(void) {
@@ -382,7 +382,7 @@ TEST(limits_in_force_are_the_directorys) {
   CHECK_OK(hutch_open(scratch("cache").text, &options, &p.cache));
   CHECK_EQUAL(7, limits_of(p.cache).disk.count);
   CHECK_OK(hutch_close(p.cache));
-  /* A limit that is set changes the directory's, whoever has it open. */
+  /* A limit that is set changes the directory's, for all processes that have it open. */
   options.disk.count = 100;
   CHECK_OK(hutch_open(scratch("cache").text, &options, &p.cache));
   CHECK_EQUAL(100, limits_of(p.cache).disk.count);
@@ -525,7 +525,7 @@ PROCESS(contends, argument) {
   board *b = map_board(directory);
   atomic_fetch_add(&b->workers, 1);
   while (atomic_load(&b->workers) < 4) pause_briefly();
-  hutch_cache *cache = open_shared(directory); /* all four at once; nobody is there yet */
+  hutch_cache *cache = open_shared(directory); /* all four at once; no process has it open */
   for (uint32_t i = 0; i < STEPS; i++) {
     int64_t sum;
     CHECK_OK(hutch_increment(cache, KEY("counter"), 1, 0, NULL, &sum));

@@ -61,7 +61,7 @@ static void begin(subject *s, const char *name, bool suspended) {
 enum { FILES = 5 };
 
 /* Gives maintenance everything to do that it does: an entry that expires in both tiers, files
-   that have been removed, an object that nobody holds. */
+   that have been removed, an object without a reference. */
 static void leave_work(subject *s) {
   hutch_put_options options = put_options();
   options.time_to_live = HUTCH_SECOND;
@@ -97,7 +97,7 @@ TEST(a_suspended_cache_does_no_maintenance_and_makes_up_for_it) {
   CHECK_EQUAL(0, quiet.released);
   CHECK_EQUAL(FILES, trash_of(&quiet));
 
-  /* Calls are served: nobody sees what has expired, though it is there, and limits hold. */
+  /* Calls are served: no call finds an expired entry, though it is there, and limits hold. */
   CHECK_MISSING(quiet.cache, "short");
   for (uint32_t i = 0; i < 200; i++)
     CHECK_OK(hutch_put(quiet.cache, &i, sizeof i, "v", 1, NULL, NULL));

@@ -133,8 +133,8 @@ TEST(workers_have_a_name_and_all_signals_blocked) {
 }
 
 /* A close while tasks of every kind are under way: one that runs, reads and writes that wait,
-   tasks of a group that was started and of one that was not, completions in a port that nobody
-   drains before. Each is made once, and the close ends. */
+   tasks of a group that was started and of one that was not, completions in a port that is not
+   drained before. Each is made once, and the close ends. */
 TEST(a_close_in_the_middle_of_everything_makes_every_completion_once) {
   enum { EACH = 30, ALL = 4 * EACH };
   static told t[ALL], started, runs;

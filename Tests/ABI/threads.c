@@ -183,7 +183,7 @@ static hutch_status put_told(hutch_cache *cache, uint64_t key, uint64_t seed, si
       hutch_put(cache, &key, sizeof key, data, sizeof header + size, NULL, &result);
   free(data);
   if (status == HUTCH_PARTIAL) {
-    /* Nobody asks for it here, and it may not come again. */
+    /* This failure is not provoked here, and may not come again. */
     hutch_tier_stats disk = stats_of(cache).disk;
     FAIL("partial: memory %u, disk %u, state %ju, %ju failures, %ju refusals", result.memory,
          result.disk, (uintmax_t)disk.state, (uintmax_t)disk.failures, (uintmax_t)disk.refusals);
@@ -275,7 +275,7 @@ TEST(no_value_is_ever_torn) {
   run_on_both(&options, use_everything, check_count);
 }
 
-/* Each key has one writer, who tells when a put is complete; nobody may see less than that
+/* Each key has one writer, which tells when a put is complete; no reader may see less than that
    afterwards. Meanwhile the memory tier is emptied again and again, so that values are
    promoted from disk all the time. */
 static void race_for_the_newest(void *context, int index) {

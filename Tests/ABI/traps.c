@@ -58,7 +58,7 @@ static hutch_status get_number(hutch_cache *cache, uint32_t key) {
   return status;
 }
 
-/* By stat only: whoever opens and closes the database by itself drops SQLite's locks. */
+/* By stat only: to open and close the database's file drops SQLite's locks. */
 static struct stat state_of(path directory, const char *name) {
   char file[4200];
   snprintf(file, sizeof file, "%s/%s", directory.text, name);
@@ -228,7 +228,7 @@ static hutch_options aged_options(test_clock *clock) {
   return options;
 }
 
-/* No entry has an age of its own, and nobody asks for one: the sweep alone removes them. */
+/* No entry has an age of its own, and no caller asks for one: the sweep alone removes them. */
 TEST(trap_8_a_trim_of_the_expired_removes_what_lives_by_the_tiers_age) {
   for (uint32_t tier = HUTCH_TIER_MEMORY; tier <= HUTCH_TIER_DISK; tier++) {
     test_clock clock = {0};
@@ -442,7 +442,7 @@ static void check_locked(path directory, const char *name) {
   CHECK_EQUAL(0, end_process(&child));
 }
 
-/* Whoever closes any descriptor of a file drops the process's POSIX locks on it. */
+/* A close of any descriptor of a file drops the process's POSIX locks on it. */
 TEST(trap_26_nothing_that_the_library_does_drops_sqlites_locks) {
   path directory = scratch("locks");
   hutch_options options = unlimited_options();

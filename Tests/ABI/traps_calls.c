@@ -265,7 +265,7 @@ TEST_EACH_KIND(trap_18_calls_that_wait_need_no_worker) {
   hutch_queue_release(queue);
 }
 
-/* ---------------------------------------------------- a cache that nobody has */
+/* ------------------------------------------------ a cache without a reference */
 
 /* Those of the library, by their name: a sanitizer has threads, too. */
 static int threads_of_the_library(void) {

@@ -270,7 +270,7 @@ import Testing
     disk.checkInvariants()
   }
 
-  /// A file system of the test's own: what the tier does not take is free, or somebody else's.
+  /// A file system of the test's own: what the tier does not take is free, or another program's.
   private func pretend(_ disk: DiskFixture, _ all: Int64, others: @escaping () -> Int64 = { 0 }) {
     let tier = disk.tier!
     tier.committer.space.forTests = { [unowned tier] in

@@ -95,7 +95,7 @@ import Testing
     #expect(try disk.get("a") == nil)
     #expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .failed)
     disk.maintain()
-    #expect(!disk.tier.isUp, "a directory that somebody has removed is not made again")
+    #expect(!disk.tier.isUp, "a directory that was removed is not made again")
     #expect(disk.remove("a").failure?.status == .tierDown)
 
     try FileManager.default.createDirectory(

@@ -25,7 +25,7 @@ import Testing
     return Array(Set(all)).sorted()
   }()
 
-  /// Whoever knows the secrets can make keys collide; the keys here know the constants only.
+  /// Knowledge of the secrets makes collisions possible; these keys use the constants only.
   static func secrets() throws -> [KeyedHash] {
     var random = Random(seed: testSeed)
     return [

@@ -625,7 +625,7 @@ import Testing
     #expect(try fixture.get("key", in: other) == "one")
     try fixture.put("key", "two", in: other)
     #expect(try fixture.get("key") == "two" && other.count == 1)
-    // Whoever has the lock keeps writers waiting, and no reader.
+    // The holder of the lock keeps writers waiting, and no reader.
     let (isHeld, isSeen, isFree) =
       (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     Thread.detachNewThread {

@@ -91,7 +91,7 @@ import Testing
           #expect(bench.version(of: key) == model[key]?.version, context)
         }
         // What the tier still counts though it has expired is not in the way of the model's
-        // order: it is the model's too until somebody asks for it.
+        // order: it is the model's too until a call asks for it.
         #expect(bench.violation == nil, context)
       }
       let live = model.filter { bench.hand.now < $0.value.expires }

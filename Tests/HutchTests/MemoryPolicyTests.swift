@@ -6,7 +6,7 @@ import Testing
 @Suite struct MemoryPolicyTests {
   static let all: [EvictionPolicy] = [.lru, .lfu, .fifo, .adaptive]
 
-  /// Whatever goes: limits hold exactly, what is there is the newest, everything else is gone,
+  /// Under every policy limits hold exactly, what is there is the newest, everything else is gone,
   /// and the structures are sound after every operation.
   @Test(arguments: all)
   func keepsItsPromisesWhateverGoes(policy: EvictionPolicy) throws {
@@ -97,7 +97,7 @@ import Testing
     #expect(bench.tier.shardCount > 1)
   }
 
-  /// A replacement in a full tier evicts nobody else, nor itself.
+  /// A replacement in a full tier evicts no other entry, nor itself.
   @Test(arguments: all)
   func aReplacementNeedsNoRoom(policy: EvictionPolicy) throws {
     let bench = try Bench(TierLimits(count: 20), policy: policy)
@@ -342,7 +342,7 @@ import Testing
       _ = ask(key)
       for _ in 0..<15 { sketch.increment(key &* 0x9E37_79B1 & ~1) }
     }
-    // Twelve rounds of a loop, which is as often as nobody's frequency reaches theirs.
+    // Twelve rounds of a loop, so many that no other entry's frequency reaches theirs.
     var hits = 0
     for round in 0..<12 {
       for key in 500..<590 as Range<UInt32> where ask(key) && round >= 10 { hits += 1 }

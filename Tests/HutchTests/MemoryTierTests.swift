@@ -76,7 +76,7 @@ import Testing
       try bench.put("\(i)")
       #expect(bench.tier.count == UInt64(min(i, 3)))
     }
-    // A replacement evicts nobody.
+    // A replacement evicts no entry.
     try bench.put("9", "again")
     #expect(["8", "9", "10"].allSatisfy(bench.contains))
   }
@@ -133,7 +133,7 @@ import Testing
 
   @Test func anExplicitCostReplacesTheCharge() throws {
     let bench = try Bench(TierLimits(cost: 10))
-    try bench.put("a", "a long value that nobody counts") { $0.cost = 4 }
+    try bench.put("a", "a long value that does not count") { $0.cost = 4 }
     try bench.put("b") { $0.cost = 6 }
     #expect(bench.tier.cost == 10)
     try bench.put("c") { $0.cost = 1 }

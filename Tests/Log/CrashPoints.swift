@@ -80,7 +80,7 @@ func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
   check(
     !store.hasOrphans || store.words.load(IndexAt.loose) > 0,
     "a content file without an entry that no sweep looks for, at point", point)
-  check(found == report.entries, "entries that nobody put", Int(report.entries), point)
+  check(found == report.entries, "entries that were never put", Int(report.entries), point)
   let limit = scenario.limits.count
   check(limit == 0 || report.entries <= limit, "more entries than there may be", point)
   for key in 0..<3 {

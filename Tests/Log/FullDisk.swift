@@ -189,7 +189,7 @@ func fullDisk() -> Int32 {
     } catch {
       check(error.status == .noSpace, "opening fails, at request", request)
       refusedOpenings += 1
-      // What was begun is in nobody's way.
+      // What was begun is in no writer's way.
       refused = 0
       fill(LogStore.openAt(scratch.path, TierLimits(cost: 3_000_000)), request)
     }

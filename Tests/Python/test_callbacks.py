@@ -122,7 +122,7 @@ def test_no_callback_leaves_its_caller_without_a_status(monkeypatch):
 
 def test_a_codec_that_makes_no_bytes(directory, monkeypatch, caplog):
     told = []
-    # Who keeps the arguments of the hook keeps all that its traceback refers to.
+    # The arguments of the hook keep all that its traceback refers to.
     monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(str(args.exc_value)))
     with hutch.Cache(directory, codec=hutch.Codec(1, lambda data: "text", bytes)) as cache:
         assert cache.put("k", b"value").disk == hutch.Outcome.FAILED

@@ -120,7 +120,7 @@ def test_a_damaged_row(directory, storage, damage):
 
 @pytest.mark.parametrize("storage", ["mixed", "sqlite", "file"])
 def test_a_manifest_with_damaged_pages(directory, storage, seed):
-    """Whatever SQLite makes of it: an entry is whole or a miss, and the cache can be used."""
+    """An entry is whole or a miss, and the cache can be used, however SQLite judges the damage."""
     source = random.Random(seed)
     expected = fill(directory, storage)
     manifest = directory / "manifest.sqlite"

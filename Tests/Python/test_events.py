@@ -200,7 +200,7 @@ def test_a_listener_may_end_itself_and_put_another_in_its_place(cache):
 
 
 def test_threads_that_write_and_one_that_comes_and_goes(cache, seed):
-    """Every version of a key is told in order, whoever tells it; nothing waits for ever."""
+    """Every version of a key is told in order, by any thread; nothing waits for ever."""
     versions: dict = {}
     raised = []
 

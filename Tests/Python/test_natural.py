@@ -299,7 +299,7 @@ def test_one_serializer_never_reads_another_s_values(directory):
                 assert list(other.values()) == ([expected] if reader == writer else [])
                 assert (other.entry("k") is not None) == (reader == writer)
                 assert (other.memory.get("k") is not None) == (reader == writer)
-            # Natural text, bytes and numbers are everyone's.
+            # All serializers share natural text, bytes and numbers.
             for value in ("text", b"bytes", 7):
                 cache["n"] = value
                 assert all(other["n"] == value for other in caches.values())
