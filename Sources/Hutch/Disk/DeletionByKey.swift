@@ -16,9 +16,9 @@ struct OldRow {
 /// To find a row by its key and then to delete it by its id is to look for it twice, in the table
 /// and in the index of keys. RETURNING does both in one statement, but costs more than two: SQLite
 /// makes a table for the rows that it returns. So the condition of this DELETE calls a function
-/// with the columns of the row. The function notes the row, and answers whether the row goes. A row
-/// with a tag stays, since its tag is to be removed first; so does a row that the caller wants to
-/// keep.
+/// with the columns of the row. The function notes the row and its tag, and answers whether the row
+/// goes: a row that the caller wants to keep stays. The tag of a row that has gone is removed by a
+/// second statement, which needs not look for it.
 ///
 /// Keys are unique, so SQLite shows the function one row at most, even if the index of keys is
 /// damaged and has two rows for a key. Then the second row stays, and SQLite refuses the new row of
@@ -28,6 +28,7 @@ struct DeletionByKey: ~Copyable {
   /// What the function needs, and its failure.
   private struct Call {
     let old: UnsafeMutablePointer<OldRow>
+    let tag: UnsafeMutablePointer<GrowingArray<UInt8>>
     let mayGo: (UnsafePointer<OldRow>) -> Bool
     var failure: Failure?
 
@@ -36,8 +37,10 @@ struct DeletionByKey: ~Copyable {
       do throws(Failure) {
         old.pointee.row = try Row(columns)
         old.pointee.isThere = true
-        old.pointee.isDeleted = mayGo(old) && !old.pointee.row.hasTag
-        return old.pointee.isDeleted
+        guard mayGo(old) else { return false }
+        if old.pointee.row.hasTag { try tag.pointee.replace(with: columns.bytes(Row.more)) }
+        old.pointee.isDeleted = true
+        return true
       } catch {
         failure = error
         return false
@@ -65,7 +68,10 @@ struct DeletionByKey: ~Copyable {
   }
 
   private var statement = LateStatement(
-    "DELETE FROM entries WHERE key = ?1 AND noted(", Row.columns, ")")
+    "DELETE FROM entries WHERE key = ?1 AND noted(", Row.columns,
+    ", CASE WHEN codec >> 32 THEN substr(extended, -(codec >> 32)) END)")
+  private var untagging = LateStatement("DELETE FROM tags WHERE tag = ?1 AND key = ?2")
+  private var tag = GrowingArray<UInt8>()
   /// Where the function finds the call: nil while none is under way. The connection calls the
   /// function for this statement alone.
   private let call: UnsafeMutablePointer<UnsafeMutablePointer<Call>?>
@@ -74,7 +80,7 @@ struct DeletionByKey: ~Copyable {
     let call = try Allocation.one(UnsafeMutablePointer<Call>?.self)
     call.initialize(to: nil)
     let code = sqlite3_create_function_v2(
-      connection.handle, "noted", Row.more, SQLITE_UTF8 | SQLITE_DIRECTONLY, call,
+      connection.handle, "noted", Row.more + 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, call,
       { context, _, values in
         let call = sqlite3_user_data(context)!
           .assumingMemoryBound(to: UnsafeMutablePointer<Call>?.self)
@@ -92,7 +98,8 @@ struct DeletionByKey: ~Copyable {
 
   deinit { free(call) }
 
-  /// `mayGo` is asked of the row, once, and must not use the connection.
+  /// Deletes the row, and its row of the table of tags. `mayGo` is asked of the row, once, and must
+  /// not use the connection.
   mutating func callAsFunction(
     _ key: Bytes, into old: inout OldRow, on connection: borrowing Connection,
     if mayGo: (UnsafePointer<OldRow>) -> Bool
@@ -101,14 +108,26 @@ struct DeletionByKey: ~Copyable {
     try owned.statement.bind(1, key)
     try withoutActuallyEscaping(mayGo) { (mayGo) throws(Failure) in
       try withUnsafeMutablePointer(to: &old) { (old) throws(Failure) in
-        var this = Call(old: old, mayGo: mayGo)
-        try withUnsafeMutablePointer(to: &this) { (this) throws(Failure) in
-          call.pointee = this
-          defer { call.pointee = nil }
-          try owned.statement.run()
+        try withUnsafeMutablePointer(to: &tag) { (tag) throws(Failure) in
+          var this = Call(old: old, tag: tag, mayGo: mayGo)
+          try withUnsafeMutablePointer(to: &this) { (this) throws(Failure) in
+            call.pointee = this
+            defer { call.pointee = nil }
+            try owned.statement.run()
+          }
+          if let failure = this.failure { throw failure }
         }
-        if let failure = this.failure { throw failure }
       }
     }
+    if old.isDeleted && old.row.hasTag { try untag(key, on: connection) }
+  }
+
+  private mutating func untag(
+    _ key: Bytes, on connection: borrowing Connection
+  ) throws(Failure) {
+    let owned = try untagging.of(connection)
+    try owned.statement.bind(1, Bytes(tag.elements))
+    try owned.statement.bind(2, key)
+    try owned.statement.run()
   }
 }
