@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import functools
 import gc
 import inspect
 import json
@@ -26,6 +27,7 @@ import hutch
 import pytest
 from conftest import IS_INSTALLED, ROOT, Clock
 from hutch import _accelerator, _structs
+from hutch._codec import key_from_bytes
 from hutch._entries import SlowEntries
 from hutch._library import lib
 from hypothesis import given
@@ -738,3 +740,46 @@ def test_the_classes_have_the_methods_for_their_own(open_cache):
         assert cache.get("key") == [1] == hutch.Cache.get(cache, "key")
         assert _accelerator.has_fast_get(cache) == (_accelerator.module is not None)
     assert inspect.signature(hutch.Cache.get).parameters.keys() == {"self", "key", "default"}
+
+
+def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
+    """Of every kind, in every order, in pages of 256; with the extended data in pairs."""
+    foreign = [b"\xfd\x00", b"\xfe0x7", b"\xfe7", b"\xff", b"\xf0\x80", b"\x00"]
+    for place in None, tmp_path / "cache":
+        with hutch.Cache(place) as cache:
+            names = [hutch.key_to_bytes(key) for key in (1, -255, 2**80, "a", b"b", (1, "x"), 2.5)]
+            names += foreign + [b"%d" % number for number in range(700)]
+            for name in names:
+                cache[hutch.key_from_bytes(name)] = "text"
+            cache["bytes"] = b"no extended data"
+            for order, reverse in (None, False), ("insertion", False), ("insertion", True):
+                expected = list(cache.keys(order, reverse=reverse))
+                number = None if order is None else 1 | 256 * reverse
+                assert len(expected) == len(names) + 1
+                for call in cache._all_keys, functools.partial(SlowEntries._all_keys, cache):
+                    assert call(number, False, key_from_bytes) == expected
+                    pairs = call(number, True, key_from_bytes)
+                    assert [key for key, _ in pairs] == expected
+                    assert {of for key, of in pairs if key != "bytes"} == {b"py:str"}
+                    assert dict(pairs)["bytes"] == b""
+        with pytest.raises(hutch.ClosedError):
+            cache._all_keys(None, False, key_from_bytes)
+        with pytest.raises((TypeError, ValueError, hutch.Error)):
+            cache._all_keys(99, False, key_from_bytes)
+
+
+def test_pairs_are_values_with_their_extended_data(tmp_path):
+    """As hutch.diskcache stores them: a tuple is the bytes and the extended data."""
+    from hutch.diskcache._record import RecordForms
+
+    for place in None, tmp_path / "cache":
+        with hutch.Cache(place) as cache:
+            cache._forms = RecordForms()
+            cache._keep_pairs()
+            for pair in (b"value", b"more"), (b"", b"m"), (bytes(300_000), b"m" * 2000):
+                cache["key"] = pair
+                assert cache["key"] == cache.get("key") == SlowEntries.get(cache, "key") == pair
+                assert cache.set("key", pair, 100) and cache["key"] == pair
+            for wrong in ("a", "b", "c"), (1, b"x"):
+                with pytest.raises((TypeError, ValueError)):
+                    cache["wrong"] = wrong

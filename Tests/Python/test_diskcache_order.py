@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -56,6 +58,40 @@ def test_iterkeys_in_the_order_of_sqlite(cache):
     assert ordered[:7] == [-1.5, 3, 2**62, "", "a", "b", b""]
     assert set(ordered[7:]) == {b"b", (1,), None}
     assert list(cache.iterkeys(reverse=True)) == ordered[::-1]
+
+
+def test_keys_of_a_disk_of_its_own_are_in_their_order(tmp_path):
+    """A Disk may make text of its keys and say that it is not the key: it is among other text."""
+
+    class Marked(diskcache.Disk):
+        def put(self, key):
+            return f"{key}" if isinstance(key, int) else key, not isinstance(key, int)
+
+        def get(self, key, raw):
+            return key if raw else int(key)
+
+    with Cache(tmp_path / "marked", disk=Marked) as cache:
+        for key in ("b", 7, "1", 10, b"x", "70"):
+            cache[key] = 0
+        assert list(cache.iterkeys()) == ["1", 10, 7, "70", "b", b"x"]
+        assert list(cache.iterkeys(reverse=True)) == [b"x", "b", "70", 7, 10, "1"]
+
+
+def test_text_is_in_the_order_of_its_utf_8(cache):
+    keys = ["\uffff", "\U00010000", "e", "\xe9", "E", "\ue000"]
+    for key in keys:
+        cache[key] = 0
+    assert list(cache.iterkeys()) == sorted(keys, key=lambda key: key.encode())
+
+
+def test_the_order_of_insertion_of_all_kinds_of_keys(cache):
+    keys = ["text", 7, b"bytes", (1, None), "x" * 40_000, 2.5, "", b"y" * 70_000]
+    for key in keys:
+        cache[key] = 0
+    assert list(cache) == keys
+    cache["text"] = 1
+    cache[keys[4]] = 1
+    assert list(cache) == keys and list(reversed(cache)) == keys[::-1]
 
 
 def test_iterkeys_of_a_queue_and_more(cache):
@@ -138,6 +174,34 @@ def test_tags(cache):
     assert cache.tag_index == 1
     cache.drop_tag_index()
     assert cache.tag_index == 0
+
+
+def test_clear(cache):
+    for number in range(300):
+        cache[number] = number
+    cache.set("soon", 1, expire=0.01)
+    time.sleep(0.02)
+    assert cache.clear() == 300
+    assert len(cache) == cache.volume() == cache.clear() == 0 and list(cache) == []
+    cache.push("a")
+    assert cache.pull() == (500_000_000_000_000, "a")
+    cache["a"] = cache["b"] = 1
+    with pytest.raises(KeyError, match="undone"), cache.transact():
+        assert cache.clear() == 2 and list(cache) == []
+        raise KeyError("undone")
+    assert list(cache) == ["a", "b"]
+
+
+def test_a_clear_takes_the_files_of_a_disk_with_it(tmp_path):
+    class Named(diskcache.Disk):
+        def filename(self, key=None, value=None):
+            return f"{key}.val", os.path.join(self._directory, f"{key}.val")
+
+    with Cache(tmp_path / "named", disk=Named) as cache:
+        cache["large"] = bytes(100_000)
+        assert (tmp_path / "named" / "large.val").exists()
+        assert cache.clear() == 1
+        assert not (tmp_path / "named" / "large.val").exists()
 
 
 def test_culling_by_the_order_of_writes(tmp_path):

@@ -111,7 +111,7 @@ if (CHECKOUT / "include" / "hutch.h").is_file():
     HEADERS = [CHECKOUT / "include", CHECKOUT / "bindings" / "c"]
 
 
-SOURCES = "fast", "life", "hooks", "module", "memoize", "pin", "objects", "codec", "json"
+SOURCES = "fast", "life", "hooks", "module", "memoize", "pin", "objects", "codec", "json", "walk"
 
 setup(
     distclass=BinaryDistribution,

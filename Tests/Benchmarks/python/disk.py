@@ -14,9 +14,9 @@ what is not there, delete. The contenders:
 
 The contenders take turns, round by round; printed are medians over the rounds in microseconds,
 and in brackets the ratio to python-diskcache. With cpu they are CPU time of the process, the
-library's threads included, which other processes disturb less. Then the queues and tags of both diskcaches, and
-four processes on one directory, with 90 gets to 10 sets. Needs diskcache and lmdb from PyPI, and
-libhutch as the package finds it.
+library's threads included, which other processes disturb less. Then queues, counters, tags and
+walks of both diskcaches, and four processes on one directory, with 90 gets to 10 sets. Needs
+diskcache and lmdb from PyPI, and libhutch as the package finds it.
 """
 
 from __future__ import annotations
@@ -115,6 +115,17 @@ def queue_round(cache: Any, value: bytes, count: int) -> dict[str, float]:
     start = clock()
     assert cache.evict("tag") == count
     times["evict, each"] = (clock() - start) / count * 1e6
+    for _ in range(2):
+        for key in keys:
+            cache.set(key, value)
+    times["touch"] = timed(lambda key: cache.touch(key, 100), keys)
+    for name, walk in ("iterate, each", cache.__iter__), ("iterkeys, each", cache.iterkeys):
+        start = clock()
+        assert len(list(walk())) == count + 1
+        times[name] = (clock() - start) / count * 1e6
+    start = clock()
+    assert cache.clear() == count + 1
+    times["clear, each"] = (clock() - start) / count * 1e6
     return times
 
 
@@ -132,12 +143,12 @@ def compared(
                 times.setdefault((operation, name), []).append(measured)
             owner.close()
             shutil.rmtree(path)
-    print(f"\n{title:<12}" + "".join(f"{name:>16}" for name in names))
+    print(f"\n{title:<14}" + "".join(f"{name:>16}" for name in names))
     for operation in dict.fromkeys(operation for operation, _ in times):
         medians = {name: statistics.median(times[operation, name]) for name in names}
         theirs = medians["diskcache"]
         row = "".join(f"{each:9.1f} ({each / theirs:4.2f})" for each in medians.values())
-        print(f"{operation:<12}{row}")
+        print(f"{operation:<14}{row}")
 
 
 def process(name: str, path: str, seed: int, ready: Any, counts: Any) -> None:

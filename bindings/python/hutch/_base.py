@@ -59,7 +59,7 @@ else:
 
     _LATER = """
 __aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _items _put_all _read _walk
-_put_object _write aadd acheck aclear acompare_and_swap acontains acopy_to acost acount add adecr adelete
+_put_object _steps _write aadd acheck aclear acompare_and_swap acontains acopy_to acost acount add adecr adelete
 adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
 aremove_tagged areplace aset aset_many asetdefault astats atouch atrim aupdate avalue_bytes

@@ -107,6 +107,10 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
     def _code_objects(self) -> None:
         """The accelerator leaves the calls on objects to these."""
 
+    def _keep_pairs(self) -> None:
+        """Tell the accelerator that a value is a tuple of its bytes and its extended data, which
+        the cache's Forms return as they are."""
+
     def _let_go_of_the_gil(self) -> None:
         """Tell the accelerator that puts may wait from now on."""
 

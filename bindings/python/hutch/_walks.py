@@ -15,7 +15,7 @@ from ._errors import Status, check
 from ._library import lib
 from ._serializers import Forms
 from ._tags import tag_of
-from ._values import decode
+from ._values import decode, extended_of
 
 if TYPE_CHECKING:
     from ._records import EntryInfo
@@ -26,7 +26,7 @@ _ORDERS = {"insertion": 1, "access": 2}
 _DESCENDING = 256
 
 
-def _number(order: Order | None, reverse: bool) -> int | None:
+def number_of(order: Order | None, reverse: bool) -> int | None:
     """The number of an order; None: no order."""
     if order is None:
         if reverse:
@@ -86,7 +86,7 @@ class _View:
     """A cache, and the order of a walk over it."""
 
     def __init__(self, cache: Any, order: Order | None, reverse: bool) -> None:
-        _number(order, reverse)
+        number_of(order, reverse)
         self._cache = cache
         self._order: Order | None = order
         self._reverse = reverse
@@ -211,12 +211,27 @@ class Walks:
                 lib.hutch_value_release(value)
             yield item
 
+    def _all_keys(self, order: int | None, wants_extended: bool, _: Any) -> list[Any]:
+        """See the accelerator's."""
+        found: list[Any] = []
+        for cursor, key in self._steps(order):
+            if not wants_extended:
+                found.append(key)
+                continue
+            value = _structs.ValuePointer()
+            if check(lib.hutch_cursor_value(cursor, byref(value))) != Status.NOT_FOUND:
+                found.append((key, extended_of(value)))
+            lib.hutch_value_release(value)
+        return found
+
     def _walk(
         self, order: Order | None = None, reverse: bool = False
     ) -> Iterator[tuple[Any, Key]]:
+        return self._steps(number_of(order, reverse))
+
+    def _steps(self, number: int | None) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        number = _number(order, reverse)
         if number is None:
             check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
         else:

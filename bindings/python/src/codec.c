@@ -138,6 +138,14 @@ static bool int_value(PyObject *object, value *value) {
   return true;
 }
 
+/* The options of extended data that the package does not know. */
+static void set_extended(value *value, const char *extended, Py_ssize_t size) {
+  value->own = (hutch_put_options){.struct_size = sizeof value->own,
+                                   .extended = extended,
+                                   .extended_size = (size_t)size};
+  value->options = &value->own;
+}
+
 /* The bytes that the cache's Forms make. False: an exception. */
 static bool formed_value(const fast *cache, PyObject *object, value *value) {
   Py_ssize_t size, extended_size;
@@ -151,10 +159,19 @@ static bool formed_value(const fast *cache, PyObject *object, value *value) {
     return false;
   }
   value->size = (size_t)size;
-  value->own = (hutch_put_options){.struct_size = sizeof value->own,
-                                   .extended = extended,
-                                   .extended_size = (size_t)extended_size};
-  value->options = extended ? &value->own : NULL;
+  value->options = NULL;
+  if (extended) set_extended(value, extended, extended_size);
+  return true;
+}
+
+/* Of a tuple of bytes and extended data. False: it is none. */
+static bool pair_value(PyObject *object, value *value) {
+  if (!PyTuple_CheckExact(object) || PyTuple_Size(object) != 2) return false;
+  PyObject *bytes = PyTuple_GetItem(object, 0), *extended = PyTuple_GetItem(object, 1);
+  if (!PyBytes_CheckExact(bytes) || !PyBytes_CheckExact(extended)) return false;
+  value->data = PyBytes_AsString(bytes);
+  value->size = (size_t)PyBytes_Size(bytes);
+  set_extended(value, PyBytes_AsString(extended), PyBytes_Size(extended));
   return true;
 }
 
@@ -175,6 +192,7 @@ bool value_of(const fast *cache, PyObject *object, value *value) {
   text_begin(&value->text);
   bool is_common = PyUnicode_CheckExact(object) ? str_value(object, value)
                    : PyLong_CheckExact(object)  ? int_value(object, value)
+                   : cache->keeps_pairs         ? pair_value(object, value)
                                                 : cache->is_natural && json_value(object, value);
   return is_common || formed_value(cache, object, value);
 }
@@ -206,6 +224,8 @@ bool is_encoded(const char *extended, size_t extended_size) {
 PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
                     size_t extended_size) {
   if (extended_size == 0) return bytes_of(data, size);
+  if (cache->keeps_pairs)
+    return Py_BuildValue("(Ny#)", bytes_of(data, size), extended, (Py_ssize_t)extended_size);
   if (is_str(extended, extended_size)) {
     PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, STR_ERRORS);
     if (text || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) return text;

@@ -393,6 +393,11 @@ PyMethodDef fast_methods[] = {
      "End what _open began. The status of hutch_close; None: it has ended before."},
     {"_code_objects", HUTCH_METHOD(fast_code_objects), METH_NOARGS,
      PyDoc_STR("Objects are the values of their keys.")},
+    {"_keep_pairs", HUTCH_METHOD(fast_keep_pairs), METH_NOARGS,
+     PyDoc_STR("A value is a tuple of its bytes and its extended data, as the cache's Forms say.")},
+    {"_all_keys", HUTCH_METHOD(fast_all_keys), METH_FASTCALL,
+     "A list of all keys, or of pairs of keys and extended data (wants_extended), by an order of\n"
+     "hutch.h or None. key_from_bytes: for keys of no common kind."},
     {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,
      "From now on a put may wait for a thread of Python."},
     {NULL, NULL, 0, NULL},

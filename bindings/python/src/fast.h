@@ -8,6 +8,7 @@
  *   hooks.c     a clock and a codec in Python
  *   pin.c       the type Pinned: a value without a copy
  *   objects.c   Python objects in a cache's memory, by reference
+ *   walk.c      the keys of all entries
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
  *
@@ -84,6 +85,7 @@ typedef struct fast {
   bool is_in_memory;
   bool is_natural; /* there is no serializer: C reads and writes values of JSON */
   bool codes_objects; /* objects are values: hutch/_object_codec.py makes them, with the GIL */
+  bool keeps_pairs; /* a value is a tuple of its bytes and its extended data */
 } fast;
 
 struct key;
@@ -116,6 +118,7 @@ PyObject *fast_handle(fast *self, PyObject *unused);
 PyObject *fast_close(fast *self, PyObject *unused);
 PyObject *fast_let_go(fast *self, PyObject *unused);
 PyObject *fast_code_objects(fast *self, PyObject *unused);
+PyObject *fast_keep_pairs(fast *self, PyObject *unused);
 void fast_dealloc(fast *self);
 
 /* Sets the clock and the codec of an opening, as _open has got them; None: none. The library
@@ -131,6 +134,7 @@ PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
 PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names);
 PyObject *module_held(PyObject *module, PyObject *number);
+PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count);
 
 /* A memoryview of a value, of which this takes the reference. */
 PyObject *pinned_of(const fast *cache, hutch_value *value);

@@ -149,6 +149,12 @@ PyObject *fast_code_objects(fast *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+PyObject *fast_keep_pairs(fast *self, PyObject *unused) {
+  (void)unused;
+  self->keeps_pairs = true;
+  Py_RETURN_NONE;
+}
+
 static void *close_on_a_thread(void *cache) {
   (void)hutch.close(cache);
   return NULL;

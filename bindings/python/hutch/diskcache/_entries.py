@@ -188,7 +188,7 @@ class Entries(Base):
             old = self._find(store, name)
             if old is None:
                 return False
-            self._insert(store, name, own, old._replace(expires=expires), old)
+            self._insert(store, name, own, Record._make((*old[:3], expires, *old[4:])), old)
             return True
 
     def incr(

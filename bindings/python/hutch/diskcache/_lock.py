@@ -6,14 +6,27 @@ import fcntl
 import os
 import threading
 import time
+import weakref
 
 from ._constants import Timeout
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.005
-_TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
+_TAKE, _LEAVE = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+_flock = fcntl.flock
 _PART = 8
 """A pause is this part of the time waited so far, so that a lock that is held for some microseconds
 does not stay free for milliseconds while others wait."""
+
+
+_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+
+
+def _begin_child() -> None:
+    for lock in list(_locks):
+        lock.is_inherited = True
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 class WriterLock:
@@ -25,10 +38,11 @@ class WriterLock:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.is_inherited = False  # The parent process has made it.
         self._begin()
+        _locks.add(self)
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._threads = threading.RLock()
         self._depth = 0
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -38,11 +52,12 @@ class WriterLock:
 
         Timeout: another thread or process has it.
         """
-        if self._pid != os.getpid():
+        if self.is_inherited:
             # The parent's threads are not here, and its file would share the parent's lock.
             os.close(self._file)
             self._begin()
-        if not self._threads.acquire(timeout=-1 if timeout is None else timeout):
+            self.is_inherited = False
+        if not self._threads.acquire(True, -1 if timeout is None else timeout):
             raise Timeout
         if not self._depth:
             try:
@@ -55,12 +70,12 @@ class WriterLock:
 
     def _lock_file(self, timeout: float | None) -> None:
         try:
-            fcntl.flock(self._file, _TAKE)
+            _flock(self._file, _TAKE)
             return
         except BlockingIOError:
             pass
         if timeout is None:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            _flock(self._file, fcntl.LOCK_EX)
             return
         start = time.monotonic()
         while True:
@@ -70,7 +85,7 @@ class WriterLock:
             pause = min(max(waited / _PART, _SHORTEST_PAUSE), _LONGEST_PAUSE)
             time.sleep(min(pause, timeout - waited))
             try:
-                fcntl.flock(self._file, _TAKE)
+                _flock(self._file, _TAKE)
                 return
             except BlockingIOError:
                 pass
@@ -79,7 +94,7 @@ class WriterLock:
         """Release it, once for each acquire, in the thread that holds it."""
         self._depth -= 1
         if not self._depth:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            _flock(self._file, _LEAVE)
         self._threads.release()
 
     def __del__(self) -> None:

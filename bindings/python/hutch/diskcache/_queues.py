@@ -164,8 +164,8 @@ class Queues(Entries):
 
     def _looked_for(self, store: Store, prefix: str | None) -> tuple[int, int]:
         numbers = []
-        for name in store.entries.keys():
-            place = queue_place(name)  # type: ignore[arg-type]
+        for name in store.keys():
+            place = queue_place(name)
             if place is not None and place[0] == prefix:
                 numbers.append(place[1])
         if not numbers:

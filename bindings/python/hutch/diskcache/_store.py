@@ -23,14 +23,16 @@ from typing import Any
 
 from .. import _structs
 from .._cache import Cache as HutchCache
+from .._codec import key_from_bytes
 from .._errors import Status, check
 from .._library import lib
 from .._limits import TierLimits
 from .._units import NO_LIMIT
+from .._walks import Order, number_of
 from ._accesses import Accesses
 from ._keys import HutchKey, queue_place
 from ._lock import WriterLock
-from ._record import Record, RecordForms, charge
+from ._record import Record, RecordForms, charge, place_of
 from ._state import NEVER, State
 from ._tags import stored_tag
 
@@ -76,6 +78,7 @@ class Store:
             workers=1,
         )
         self.entries._forms = RecordForms()
+        self.entries._keep_pairs()
         # By key the entries before the current transaction; None: no transaction.
         # Protected by the writer lock, like all fields below.
         self.undo: dict[HutchKey, Record | None] | None = None
@@ -137,6 +140,37 @@ class Store:
         """The entry, which may have expired."""
         found = self.entries.get(key)
         return Record.decode(*found) if type(found) is tuple else None
+
+    def keys(self, order: Order | None = None, reverse: bool = False) -> list[HutchKey]:
+        """The keys of all entries, in an order of hutch or in none."""
+        cache: Any = self.entries if order is None else self.entries.disk
+        found: list[HutchKey] = cache._all_keys(number_of(order, reverse), False, key_from_bytes)
+        return found
+
+    def places(self) -> list[tuple[int, HutchKey]]:
+        """The places and the keys of all entries of this module, in no order."""
+        entries: Any = self.entries
+        found = entries._all_keys(None, True, key_from_bytes)
+        placed = []
+        for name, extended in found:
+            place = place_of(extended)
+            if place is not None:
+                placed.append((place, name))
+        return placed
+
+    def clear(self) -> int:
+        """Remove all entries. How many there were. Needs the lock, outside a transaction."""
+        self.entries.expire()
+        count = len(self.entries)
+        self.entries.clear()
+        self.begin_empty()
+        return count
+
+    def begin_empty(self) -> None:
+        """The state of a directory without an entry. Needs the lock."""
+        self.state.set_moved(False)
+        self.state.set_total(0, 0, 0)
+        self.state.set_earliest(NEVER)
 
     def records(self) -> Iterator[tuple[HutchKey, Record]]:
         """All entries of this module, of which some may have expired."""

@@ -15,7 +15,6 @@ from ._constants import (
     UnknownFileWarning,
 )
 from ._keys import HutchKey
-from ._state import NEVER
 from ._store import OWN, Store
 from ._tags import stored_tag
 from ._walks import Walks
@@ -51,13 +50,19 @@ class Upkeep(Walks):
 
     def clear(self, retry: bool = False) -> int:
         """Remove all entries; returns how many. args of a Timeout has the number removed before."""
-        removed = self._remove_all(lambda store: list(store.entries.keys()), retry)
+        with self._transact(retry) as store:
+            if self._may_remove_at_once(store):
+                return store.clear()
+        removed = self._remove_all(Store.keys, retry)
         with self._transact(retry=True) as store:
             if not len(store.entries):
-                store.state.set_moved(False)
-                store.state.set_total(0, 0, 0)
-                store.state.set_earliest(NEVER)
+                store.begin_empty()
         return removed
+
+    def _may_remove_at_once(self, store: Store) -> bool:
+        """Whether nothing goes with entries but themselves: no transaction that could bring them
+        back is under way, and the Disk names no files."""
+        return store.undo is None and not self._disk._names_files()
 
     def evict(self, tag: Any, retry: bool = False) -> int:
         """Remove the entries with a tag; returns how many. Timeout: as in clear."""
@@ -65,7 +70,7 @@ class Upkeep(Walks):
         if name is None:
             return 0
         with self._transact(retry) as store:
-            if store.undo is None and not self._disk._names_files():
+            if self._may_remove_at_once(store):
                 return store.entries.remove_tagged(name)
 
         def tagged(store: Store) -> list[Any]:

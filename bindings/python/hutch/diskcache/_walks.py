@@ -8,7 +8,6 @@ from typing import Any
 from ._entries import shaped
 from ._keys import Fields, HutchKey, fields, is_long, long_fields, order
 from ._queues import Queues
-from ._record import Record
 from ._store import Store
 
 
@@ -43,18 +42,32 @@ class Walks(Queues):
                     if number in store.entries:
                         yield number
                 return
-        for key, raw in sorted(self._all_fields(store), key=order, reverse=reverse):
+        for key, raw in self._sorted_fields(store, reverse):
             yield self._disk.get(key, raw)
 
-    def _all_fields(self, store: Store) -> Iterator[Fields]:
-        """The stored forms of all keys."""
-        for name in list(store.entries.keys()):
-            if is_long(name):  # type: ignore[arg-type]
-                record = store.find(name)  # type: ignore[arg-type]
-                if record is not None:
-                    yield long_fields(record.long_key)
-            elif _is_ours(name):
-                yield fields(name)  # type: ignore[arg-type]
+    def _sorted_fields(self, store: Store, reverse: bool) -> list[Fields]:
+        """The stored forms of all keys, in their order."""
+        numbers: list[Any] = []
+        texts: list[Any] = []
+        others: list[Fields] = []
+        for name in store.keys():
+            if type(name) is bytes:
+                others.extend(_fields_of(store, name))
+            elif type(name) is str:
+                texts.append(name)
+            else:
+                numbers.append(name)
+        # Text in the order of its UTF-8 is in the order of its characters.
+        numbers.sort()
+        texts.sort()
+        others.sort(key=order)
+        found = [(key, True) for key in (*numbers, *texts)] + others
+        if others and type(others[0][0]) is not bytes:
+            # Keys of a Disk of the program's own, which come between these.
+            found.sort(key=order)
+        if reverse:
+            found.reverse()
+        return found
 
     def _own_keys(self, names: list[HutchKey]) -> Iterator[Any]:
         store = self._open()
@@ -67,15 +80,10 @@ class Walks(Queues):
         """The keys of hutch in the order of insertion."""
         store = self._open()
         if not store.state.moved:
-            names: Any = list(store.entries.disk.keys("insertion", reverse=reverse))
-            return [name for name in names if _is_ours(name)]
-        placed = []
-        for name, found in store.entries.disk.items("insertion"):
-            record = Record.decode(*found)
-            if record is not None:
-                placed.append((record.place, name))
+            return list(filter(_is_ours, store.keys("insertion", reverse)))
+        placed = store.places()
         placed.sort(key=_place, reverse=reverse)
-        return [name for _, name in placed]  # type: ignore[misc]
+        return [name for _, name in placed]
 
     def peekitem(
         self,
@@ -142,9 +150,17 @@ def _place(placed: tuple[int, Any]) -> int:
     return placed[0]
 
 
+def _fields_of(store: Store, name: bytes) -> list[Fields]:
+    """The stored form of a key of bytes; none: it is not of this module."""
+    if is_long(name):
+        record = store.find(name)
+        return [] if record is None else [long_fields(record.long_key)]
+    return [fields(name)] if _is_ours(name) else []
+
+
 def _is_ours(name: Any) -> bool:
     """Whether a key of hutch is one of this module."""
-    if is_long(name):
+    if type(name) is not bytes or is_long(name):
         return True
     try:
         fields(name)
