@@ -360,6 +360,8 @@ def test_cache_info_and_cache_clear(cache):
     assert square.cache_info() == (0, 0, None, 0)
     assert cache["f"] == "mine" and other.cache_info().currsize == 1
     assert square(2) == 4 and square.cache_info().misses == 1
+    assert square.cache_parameters() == {"maxsize": None, "typed": False}
+    assert cache.memoize(name="t", typed=True)(len).cache_parameters()["typed"] is True
 
 
 def test_methods_leave_self_out_by_its_name(cache):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -14,6 +15,7 @@ import pytest
 
 import hutch
 import hutch.diskcache as diskcache
+import hutch.http
 
 WRONG = [
     *(None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "x", "a\0b", "\ud800", b""),
@@ -105,3 +107,47 @@ def test_what_cannot_be_made(tmp_path, monkeypatch, kind):
 
     make.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
     assert faults(make) == []
+
+
+# ------------------------------------------------------------------------ names
+
+
+def public_classes() -> dict[str, type]:
+    modules = hutch, diskcache, hutch.http
+    named = [(name, getattr(module, name)) for module in modules for name in module.__all__]
+    return {name: each for name, each in named if inspect.isclass(each)}
+
+
+def test_methods_are_named_by_public_classes():
+    """No message, page of help or traceback names a class that a program does not know."""
+    hutch.Cache().close()
+    public = public_classes()
+    for owner in public.values():
+        for name in dir(owner):
+            method = inspect.getattr_static(owner, name)
+            method = getattr(method, "__func__", method)
+            if name[0] == "_" or not inspect.isfunction(method):
+                continue
+            if method.__module__.partition(".")[0] == "hutch" and "<locals>" not in str(method):
+                assert method.__qualname__.partition(".")[0] in public, (owner, name)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="the message has the method's name alone")
+def test_an_unknown_parameter_names_the_public_method(tmp_path):
+    seen = 0
+    with hutch.Cache() as cache, hutch.Cache(tmp_path / "a") as on_disk, diskcache.Cache(
+        tmp_path / "b"
+    ) as module:
+        for target in cache, cache.memory, on_disk, module:
+            for call in calls(target):
+                parameters = inspect.signature(call).parameters.values()
+                if any(each.kind is each.VAR_KEYWORD for each in parameters):
+                    continue
+                needed = [each for each in parameters if each.default is each.empty]
+                right = [RIGHT.get(each.name, "k") for each in needed]
+                with pytest.raises(TypeError) as raised:
+                    call(*right, no_such_parameter=1)
+                name = call.__name__
+                seen += 1
+                assert f"Cache.{name}()" in str(raised.value), (name, raised.value)
+    assert seen > 100

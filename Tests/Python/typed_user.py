@@ -65,6 +65,7 @@ def functions(cache: hutch.Cache) -> None:
     reveal_type(square(3, exact=False))  # float
     reveal_type(square.__cache_key__(3))  # str
     reveal_type(square.cache_info().hits)  # int
+    reveal_type(square.cache_parameters())  # dict[str, Any]
     square.cache_clear()
     reveal_type(square.__wrapped__(2))  # float
     reveal_type(Reader().read("x"))  # list[str]

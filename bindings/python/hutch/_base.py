@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 elif _accelerator.module is None:
     from ._async import AsyncEntries
     from ._entries import SlowEntries
+    from ._public import name_methods
 
     class Entries(SlowEntries, AsyncEntries):
         __doc__ = SlowEntries.__doc__
 
+    name_methods("Cache", *Entries.__mro__)
     MutableMapping.register(Entries)
 
 else:
@@ -79,11 +81,13 @@ set_many setdefault stats touch trim update value_bytes values volume writer
             from ._async import AsyncEntries
             from ._entries import SlowEntries
             from ._errors import check
+            from ._public import name_methods
 
             module = _accelerator.module
             module.set_up(SlowEntries, check)
             Entries.__bases__ = (module.Fast, SlowEntries, AsyncEntries)
             Entries.__doc__ = SlowEntries.__doc__
+            name_methods("Cache", *SlowEntries.__mro__, *AsyncEntries.__mro__)
             # The bases come first: another thread finds a call in one of the two places.
             for name in (*_LATER, "__init_subclass__"):
                 delattr(Entries, name)

@@ -471,7 +471,7 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         the first call also returns it in the form that later calls will return. A result
         that cannot be stored, for example because it is too large, is returned too.
 
-        The decorated function has ``cache_info()`` and ``cache_clear()``,
+        The decorated function has ``cache_info()``, ``cache_clear()`` and ``cache_parameters()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """
         choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error, tag)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         def __cache_key__(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
         def cache_info(self) -> CacheInfo: ...
         def cache_clear(self) -> None: ...
+        def cache_parameters(self) -> dict[str, Any]: ...
 
     class Memoizer(Protocol):
         """The result of memoize."""
@@ -116,6 +117,10 @@ class _Function:
         hits = self.hits + (0 if self.fast is None else self.fast._hits)
         return CacheInfo(hits, self.misses, None, len(self._keys()))
 
+    def parameters(self) -> dict[str, Any]:
+        """As functools.lru_cache has them; the cache has the limits."""
+        return {"maxsize": None, "typed": self.choices.typed}
+
     def clear(self) -> None:
         self.hits = self.misses = 0
         if self.fast is not None:
@@ -169,6 +174,7 @@ def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
         wrapper.__cache_key__ = own.key_of
         wrapper.cache_info = own.info
         wrapper.cache_clear = own.clear
+        wrapper.cache_parameters = own.parameters
         return wrapper
 
     return decorate

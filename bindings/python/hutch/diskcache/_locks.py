@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Callable
 
+from .._public import name_methods
 from ._memoize import full_name
 
 _PAUSE = 0.001
@@ -56,6 +57,9 @@ class _Entry:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+name_methods("Lock", _Entry)
 
 
 class Lock(_Entry):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._public import name_methods
 from ._constants import (
     DBNAME,
     DEFAULT_SETTINGS,
@@ -69,3 +70,6 @@ class Cache(Upkeep, Memoizes):
         settings: those of DEFAULT_SETTINGS, and of disk_ for the disk's own parameters. The
             directory stores them; a setting that is not given is the directory's.
     """
+
+
+name_methods("Cache", *Cache.__mro__)
