@@ -2084,6 +2084,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     half of the log once in advance.
  *     HUTCH_TRIM_LEAST_FREQUENT tells apart entries that were not read, read once, and read
  *     more often since they were appended.
+ *   - A segment of which at most a quarter is still needed is used again before the log grows,
+ *     and so is the oldest one where the log has four times what its entries need. What is
+ *     needed of it is written again.
  *   - Without a limit of cost the log's size is at most about twice what its entries need, and
  *     eight segments.
  *   - Last accesses are those of all processes, at most a second old, or a millisecond where

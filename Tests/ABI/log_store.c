@@ -599,6 +599,87 @@ TEST(values_that_are_put_on_disk_alone) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* What is replaced far below the limit leaves dead bytes behind, which are used again. */
+TEST(a_log_does_not_grow_while_most_of_it_is_dead) {
+  enum { KEYS = 20, SIZE = 100000, ROUNDS = 100, SEGMENT = 2 << 20 };
+  hutch_options options = log_options();
+  options.disk.cost = 32 * SEGMENT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  void *old = filled(SIZE, 77);
+  CHECK_OK(hutch_put(disk, KEY("old"), old, SIZE, NULL, NULL));
+  for (int i = 0; i < KEYS * ROUNDS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key %d", i % KEYS);
+    void *data = filled(SIZE, (unsigned)i);
+    CHECK_OK(hutch_put(disk, KEY(key), data, SIZE, NULL, NULL));
+    free(data);
+  }
+  struct stat status;
+  CHECK(stat(scratch("cache/hutch-log").text, &status) == 0);
+  CHECK(status.st_blocks * 512 <= 6 * SEGMENT);
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(disk, 0, &report));
+  CHECK_EQUAL(KEYS + 1, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.counters);
+  hutch_value *value = get_value(disk, "old");
+  CHECK_BYTES(old, SIZE, hutch_value_data(value), hutch_value_size(value));
+  hutch_value_release(value);
+  free(old);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* A directory whose index has an earlier format, or none of the format at all, is left alone. */
+TEST(a_log_of_an_earlier_format_is_refused) {
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_close(cache));
+  uint32_t *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  uint32_t *format = index + 2;
+  CHECK_EQUAL(2, *format);
+  for (uint32_t other = 0; other < 2; other++) {
+    *format = other;
+    CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(directory.text, &options, &cache));
+    options.flags ^= HUTCH_OPEN_DISK_OPTIONAL;
+    cache = open_cache(directory.text, &options);
+    CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "other"));
+    CHECK_OK(hutch_close(cache));
+    options.flags ^= HUTCH_OPEN_DISK_OPTIONAL;
+  }
+  *format = 3;
+  CHECK_STATUS(HUTCH_NEWER_FORMAT, hutch_open(directory.text, &options, &cache));
+  *format = 2;
+  munmap(index, 4096);
+  cache = open_cache(directory.text, &options);
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+/* Another program removes what is in the directory, and then the directory. */
+TEST(the_end_of_a_log_makes_nothing_in_a_directory_that_is_being_removed) {
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  for (int noticed = 0; noticed < 2; noticed++) {
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    int kept = open(directory.text, O_RDONLY | O_DIRECTORY);
+    CHECK(kept >= 0);
+    static const char *const names[] = {"hutch.lock", "hutch-index", "hutch-log",
+                                        "hutch-checkpoint", "manifest.sqlite"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      CHECK(unlinkat(kept, names[i], 0) == 0);
+    close(kept);
+    if (noticed) CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(cache));
+    hutch_status end = hutch_close(cache);
+    CHECK(end == (noticed ? HUTCH_OK : HUTCH_IO));
+    CHECK(rmdir(directory.text) == 0);
+  }
+}
+
 PROCESS(writes_pieces_and_waits, directory) {
   hutch_options options = log_options();
   hutch_cache *cache = open_cache(directory, &options);

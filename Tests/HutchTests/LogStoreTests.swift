@@ -616,6 +616,9 @@ import Testing
     try fixture.change("hutch-index", at: IndexAt.format) { _ in 77 }
     let failure = #expect(throws: Failure.self) { try fixture.reopen(closing: false) }
     #expect(failure?.status == .newerFormat)
+    try fixture.change("hutch-index", at: IndexAt.format) { _ in 1 }
+    let older = #expect(throws: Failure.self) { try fixture.reopen(closing: false) }
+    #expect(older?.status == .badDirectory)
   }
 
   @Test func openingsSeeEachOther() throws {

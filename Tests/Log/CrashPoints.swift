@@ -279,6 +279,17 @@ private func scenarios() -> [Scenario] {[
     }
   },
   Scenario(
+    name: "use again below the limit", limits: TierLimits(cost: 2_000_000), keys: 60, churn: 2500
+  ) { store, now in
+    let (segments, next) = (store.segmentCount, store.words.load(IndexAt.next))
+    check(segments < 12, "below the limit the log grows with every put")
+    let kept = store.words.load(IndexAt.keptHead)
+    for key in 0..<160 { store.put(10 + key % 50, 1, at: now) }
+    check(store.words.load(IndexAt.next) > next + 3, "no segment was begun")
+    check(store.segmentCount <= segments + 1, "no segment was used again")
+    check(store.words.load(IndexAt.keptHead) > kept, "nothing that lives was moved")
+  },
+  Scenario(
     name: "clean without a limit", firstLimits: TierLimits(cost: 300_000), keys: 300, churn: 4000
   ) { store, now in
     check(store.segmentCount < 60, "without a limit the log grows with every put")

@@ -3,7 +3,8 @@ import CSystem
 
 // A loss of power: of each sector of the log and of the checkpoint the disk has any version since
 // the last sync, and of each file any length. What a recovery finds must be the state after one of
-// the writes, from the last checkpoint on; under a limit less than that, but nothing else. A third
+// the writes, from the last checkpoint on; under a limit, or durability process, less than that,
+// but nothing else. A third
 // of the machines each has durability process, power and sync. With the last each write is there;
 // with the last two nothing is missing that was there at the end, and had not changed since. The
 // directory has up to three openings, each as another process has it, and one of them does each
@@ -88,6 +89,8 @@ private final class Machine {
   }
 
   private var evicts: Bool { limits.cost < 1_000_000 }
+  /// Under `process` a segment that the last checkpoint needs may be used again below the limit too.
+  private var forgets: Bool { evicts || durability == .process }
 
   /// So many states are possible that to follow them all costs too much.
   var isUncertain: Bool { histories.count > 40 }
@@ -214,12 +217,12 @@ private final class Machine {
     let state = (0..<Machine.keys).map { store.round($0, at: now) }
     let before = histories
     histories = before.filter { history in
-      (0..<Machine.keys).allSatisfy { history.now[$0] == state[$0] || evicts && state[$0] < 0 }
+      (0..<Machine.keys).allSatisfy { history.now[$0] == state[$0] || forgets && state[$0] < 0 }
     }
     if histories.isEmpty {
       func wrong(_ history: History) -> [Int] {
         (0..<Machine.keys).filter {
-          history.now[$0] != state[$0] && !(evicts && state[$0] < 0)
+          history.now[$0] != state[$0] && !(forgets && state[$0] < 0)
         }
       }
       let counts = before.map { wrong($0).count }

@@ -27,11 +27,13 @@ func main(
     if strcmp(name, "lost_power") == 0 { return lostPower(arguments) }
     if strcmp(name, "lost_files") == 0 { return lostFiles(arguments) }
     if strcmp(name, "walks") == 0 { return walks() }
+    if strcmp(name, "reuse") == 0 { return reuse(arguments) }
     if strcmp(name, "triggers") == 0 { return triggers() }
     if strcmp(name, "refusals") == 0 { return refusals() }
     if strcmp(name, "locks") == 0 { return locks() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | triggers | refusals | locks | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
+      + " | triggers | refusals | locks | reuse [COUNT] [SEED] | lost_power [COUNT] [SEED]"
+      + " | lost_files [COUNT] [SEED]")
   return 2
 }

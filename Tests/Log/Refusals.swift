@@ -151,6 +151,17 @@ private func checkFailedCheckpoint(dies: Bool) {
   }
 }
 
+/// While a program removes the directory, no checkpoint makes a file there.
+private func checkRemoval() {
+  let scratch = Scratch("removed")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  store.put(1, 1, at: LogStore.moment())
+  Scratch.empty(scratch.path + "/.")
+  check((try? store.writeCheckpoint()) == nil, "a checkpoint in no directory")
+  check(store.close() != nil, "a clean end in no directory")
+  check(rmdir(scratch.path) == 0, "the directory has something again")
+}
+
 /// Neither is one lost from which a recovery has begun whose own one comes to nothing.
 private func checkFailedRecovery(of number: Int) {
   let scratch = Scratch("failed")
@@ -228,6 +239,7 @@ func refusals() -> Int32 {
   for dies in [false, true] { checkFailedCheckpoint(dies: dies) }
   for number in 1...2 { checkFailedRecovery(of: number) }
   checkFlagOfEnd()
+  checkRemoval()
   print("every refusal")
   return 0
 }

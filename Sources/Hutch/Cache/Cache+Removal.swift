@@ -12,9 +12,9 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     let moment = moment.read
     order.stripes.lock(stripe)
-    let inMemory = memory.version(key, hash, at: moment)
+    let isInMemory = memory.has(key, hash, at: moment)
     // A removal from a disk tier that has no entry drops nothing in memory.
-    guard order.clearing == nil, order.staged.isEmpty, scope == .whole || inMemory == 0 else {
+    guard order.clearing == nil, order.staged.isEmpty, scope == .whole || !isInMemory else {
       order.stripes.unlock(stripe)
       return nil
     }
@@ -28,12 +28,12 @@ extension Cache {
     storage.prefetch(hash, .entry)
     order.stripes.beginWrite(stripe)
     let result = storage.removeAtOnce(
-      key, hash, version: version, isThere: inMemory != 0, copy: copy, at: moment.time)
+      key, hash, version: version, isThere: isInMemory, copy: copy, at: moment.time)
     // Other processes may have copies of an entry that was evicted on disk.
-    if scope == .whole && !result.existed && inMemory == 0 { coherence?.dropCopies(hash) }
+    if scope == .whole && !result.existed && !isInMemory { coherence?.dropCopies(hash) }
     order.stripes.endWrite(stripe)
     order.stripes.unlock(stripe)
     if let failure = result.failure { throw failure }
-    return coherence == nil && inMemory != 0 || result.existed || result.existing != 0
+    return coherence == nil && isInMemory || result.existed || result.existing != 0
   }
 }

@@ -66,16 +66,26 @@ final class LogCheckpoint {
 
   private var bytes: Bytes { Bytes(words.elements) }
 
-  /// Writes the checkpoint to its place, and waits until it is on the disk.
-  func write(in directory: Directory) throws(Failure) {
+  /// Makes the file, without a checkpoint, if there is none. Called by each opening, and by nothing
+  /// later: another program may be removing the directory. If that fails, no checkpoint can be
+  /// written.
+  static func makeFile(in directory: Directory) {
+    if let number = Files.openBeneath(
+      Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
+    {
+      _ = Descriptor(owning: number)
+    }
+  }
+
+  /// Writes the checkpoint to its place, and waits until it is on the disk. `isFirst`: perhaps the
+  /// names of the files are not on the disk yet.
+  func write(in directory: Directory, isFirst: Bool) throws(Failure) {
     self[At.seats] = self[At.seats] & ~0xFFFF_FFFF | UInt64(seatCount)
     self[At.check] = Checksum.xxh3(Bytes(rebasing: bytes[8...]))
-    let path = Files.path(LogCheckpoint.name)
-    let isNew = Files.status(path, at: directory.descriptor) == nil
     guard
       let number = Files.openBeneath(
-        path, at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
-    else { throw .opening("cannot make the checkpoint") }
+        Files.path(LogCheckpoint.name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
+    else { throw .opening("cannot open the checkpoint") }
     let file = Descriptor(owning: number)
     // On a full disk there is room for the next one, too.
     for place in 0..<2 {
@@ -85,7 +95,7 @@ final class LogCheckpoint {
     guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
       throw .system("cannot write the checkpoint")
     }
-    if isNew { try LogCheckpoint.syncNames(of: directory) }
+    if isFirst { try LogCheckpoint.syncNames(of: directory) }
   }
 
   /// Brings the names of the checkpoint, the index and the log to the disk, and that of the

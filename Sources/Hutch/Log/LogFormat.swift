@@ -130,12 +130,12 @@ enum IndexAt {
   static let incarnations = 1024
 
   static let seats = 4096
-  static let pageTable = seats + seatCount * 8
+  static let pageTable = seats + seatCount * SeatWord.stride
   static let shared = pageTable + mostPages * 8
   static let versions = shared + LogShared.versions
   static let slots = shared + LogShared.byteCount
 
-  /// The words of the segment table: there cannot be more segments.
+  /// The segments that the segment table has room for: there cannot be more.
   static let seatCount = 1 << 16
   /// There cannot be more pages with keys of their own: 2^top.
   static let highestTop = 20
@@ -150,7 +150,7 @@ typealias LogAddress = UInt64
 enum LogFormat {
   /// "hutchlog", little-endian.
   static let magic: UInt64 = 0x676F_6C68_6374_7568
-  static let version: UInt64 = 1
+  static let version: UInt64 = 2
 
   static let unit = 16
   static let addressBits: UInt64 = 46
@@ -237,9 +237,15 @@ struct SeatWord: Equatable {
   /// The place has had no segment before this one, in a store that has given up none.
   @inline(__always) var isFirstUse: Bool { number == UInt64(place) &+ 1 }
 
+  static let stride = 16
+
   static func offset(_ number: UInt64) -> Int {
-    IndexAt.seats + Int(number & UInt64(IndexAt.seatCount - 1)) * 8
+    IndexAt.seats + Int(number & UInt64(IndexAt.seatCount - 1)) * stride
   }
+
+  /// The word behind: the units of the segment's entries that slots name (LogStore+Reuse).
+  @inline(__always)
+  static func liveOffset(_ number: UInt64) -> Int { offset(number) + 8 }
 
   @inline(__always)
   static func == (a: SeatWord, b: SeatWord) -> Bool { a.bits == b.bits }

@@ -137,11 +137,10 @@ extension LogStorage {
     endFiles(store)
     let failure = store.close()
     up.store(false, ordering: .releasing)
-    if let failure, !isRemoved { return failure.with(.io, "closed, but the end was not clean") }
-    if wasUp && !isRemoved && stateLock.withLock({ reason }) != nil {
-      return downFailure.with(.io, "closed, but the end was not clean")
-    }
-    return nil
+    if !wasUp || isRemoved { return nil }
+    let words: StaticString = "closed, but the end was not clean"
+    if let failure { return failure.with(.io, words) }
+    return stateLock.withLock({ reason }) == nil ? nil : downFailure.with(.io, words)
   }
 
   // MARK: a fork

@@ -84,6 +84,7 @@ extension LogStorage {
       hasMore = try sweepExpired(store, at: moment) || hasMore
       try writeCheckpoint(store)
       hasMore = try keepFree(store, at: moment) || hasMore
+      hasMore = try giveBackDead(of: store, at: moment) || hasMore
       hasMore = maintainFiles(store) || hasMore
     } catch {
       counters.failures.count()
@@ -215,6 +216,12 @@ extension LogStorage {
     return try store.locked { () throws(Failure) in
       store.makeRoom(at: moment.time) { store.taken > target }
     }
+  }
+
+  /// Gives back segments that are dead, beyond what the next puts need.
+  private func giveBackDead(of store: LogStore, at moment: Moment) throws(Failure) -> Bool {
+    guard store.hasDispensable else { return false }
+    return try store.locked { () throws(Failure) in store.giveBackDead(at: moment.time) }
   }
 
   // MARK: check

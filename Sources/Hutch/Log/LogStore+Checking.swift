@@ -14,6 +14,8 @@ extension LogStore {
       var report = CheckReport()
       var live: UInt64 = 0
       var files: UInt64 = 0
+      var units = GrowingArray<UInt64>()
+      try units.append(0, IndexAt.seatCount)
       eachPage { page in
         for i in 0..<LogPages.buckets * LogPages.bucketSlots {
           let word = SlotWord(SharedWords.load(page.base + i * 8))
@@ -39,6 +41,7 @@ extension LogStore {
           report.bytes += UInt64(entry.record.size)
           live += entry.charge
           files += entry.file?.charge ?? 0
+          units.elements[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
         }
       }
       report.manifest = misplacedSegments()
@@ -49,6 +52,17 @@ extension LogStore {
         redo.set(IndexAt.live, live)
         redo.set(IndexAt.files, files)
         redo.commit()
+      }
+      eachSegment { seat in
+        let live = units[Int(seat.number) & (IndexAt.seatCount - 1)]
+        // What was cleared is not counted.
+        if seat.number == 0 || start(of: seat.number) < words.load(IndexAt.floor)
+          || live == liveUnits(seat.number)
+        {
+          return
+        }
+        report.counters = 1
+        words.store(SeatWord.liveOffset(seat.number), live)
       }
       return report
     }

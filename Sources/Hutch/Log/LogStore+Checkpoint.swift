@@ -155,7 +155,7 @@ extension LogStore {
     // The files that entries name may be a great many. Where each was synced, all are there.
     if files > 0 && !isDurable { try Files.syncAll(at: directory.descriptor) }
     try syncLogForCheckpoint()
-    try checkpoint.write(in: directory)
+    try checkpoint.write(in: directory, isFirst: words.load(IndexAt.durable) == 0)
     words.store(IndexAt.durableEnd, checkpoint[At.end])
     words.store(IndexAt.durableFloor, checkpoint[At.floor])
     words.store(IndexAt.durable, checkpoint[At.number])

@@ -18,18 +18,22 @@ extension LogStore {
   ) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits + 8)
     if room(.new) >= units && !(isNew && limit != 0 && count >= limit)
-      && segmentCount < cleanedFrom
+      && !hasToClean
     {
       return false
     }
     return try makeRoomSlowly(units, isNew ? limit : 0, isRecord, at: moment.time)
   }
 
-  /// Cleans for a put of about so many bytes, which makes room for itself later. One of a page or
-  /// more does not pay ahead: it may be too large to be stored.
+  /// Whether the log may not grow, or need not.
+  @inline(never)
+  private var hasToClean: Bool { segmentCount >= cleanedFrom || canReuse }
+
+  /// Cleans for a put of about so many bytes, which makes room for itself later. For one of a page
+  /// or more nothing is evicted ahead: it may be too large to be stored.
   @inline(__always)
   func cleanAhead(_ bytes: Int, at moment: Moment) {
-    if bytes < LogPages.pageSize && segmentCount >= cleanedFrom {
+    if hasToClean && (bytes < LogPages.pageSize || segmentCount < max(cleanedFrom, 2)) {
       keepPace(LogFormat.units(bytes), at: moment.time)
     }
   }
@@ -103,7 +107,7 @@ extension LogStore {
   /// its own size.
   private func keepPace(_ units: UInt64, at now: Int64) {
     let from = max(cleanedFrom, 2)
-    guard segmentCount >= from else { return }
+    guard segmentCount >= from else { return reuse(units, at: now) }
     let keepsAll = words.load(IndexAt.limits) == 0
     let hasKept = hasTwoStreams(of: from)
     var steps = 8 + units
@@ -129,16 +133,32 @@ extension LogStore {
   func clean(
     reserving units: UInt64 = 0, at now: Int64, of allowed: Int? = nil, keepsAll: Bool = false
   ) -> Cleaned {
-    let stream = victim(keepsAll: keepsAll, of: allowed ?? allowedSegments)
+    clean(
+      victim(keepsAll: keepsAll, of: allowed ?? allowedSegments), reserving: units, at: now,
+      keepsAll: keepsAll, isShare: !keepsAll, mayGrow: keepsAll)
+  }
+
+  /// As above, of one stream. `isShare`: copies count for the cleaner's share. `mayGrow`: a segment
+  /// may be added for copies, beyond the limit.
+  func clean(
+    _ stream: LogStream, reserving units: UInt64, at now: Int64, keepsAll: Bool, isShare: Bool,
+    mayGrow: Bool
+  ) -> Cleaned {
     if segmentCount(stream) == 0 { return .atEnd }
     let position = words.load(stream.cleaning)
     let number = words.load(stream.oldest)
     let isActive = number == active(stream)
     if isRebuilding && hasSlots(number, stream) { giveUpRebuilding() }
     if keepsAll && isActive { return .atEnd }
+    if !isActive && liveUnits(number) == 0 && !isRebuilding {
+      // Nothing has to be looked at.
+      words.store(stream.cleaning, start(of: number &+ 1))
+      return .atEnd
+    }
     let end = isActive ? words.load(stream.head) : start(of: number &+ 1)
-    guard position >= start(of: number), position < end, let seat = seat(of: position),
-      let entry = entry(seat, position), position &+ entry.units <= end, entry.keySize > 0
+    guard position >= start(of: number), position < end, let seat = seatInPlace(of: position),
+      let entry = entryInPlace(seat, position), position &+ entry.units <= end,
+      entry.keySize > 0
     else {
       if !isActive { words.store(stream.cleaning, start(of: number &+ 1)) }
       return .atEnd
@@ -155,13 +175,12 @@ extension LogStore {
     let ages = ages
     if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
       lose(slot, page, entry, .expired, cleaned: next)
-    } else if keepsAll
-      || mayMove(entry.units) && isToStay(entry, uses, stream),
+    } else if !isShare || mayMove(entry.units), keepsAll || isToStay(entry, uses, stream),
       let target = target(
-        entry.units &+ LogEntry.trailerUnits, reserving: units, mayGrow: keepsAll)
+        entry.units &+ LogEntry.trailerUnits, reserving: units, mayGrow: mayGrow)
     {
       let uses = policy == .lfu ? max(uses, 1) - 1 : 0
-      move(entry, slot, hash, uses, to: target, cleaned: next, isShare: !keepsAll)
+      move(entry, slot, hash, uses, to: target, cleaned: next, isShare: isShare)
     } else if keepsAll {
       return .atEnd
     } else if entry.address == replaced {
@@ -273,6 +292,8 @@ extension LogStore {
     redo.set(target.head, address &+ units)
     if isShare { redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ units) }
     redo.set(cleaned.0.cleaning, cleaned.1)
+    setLive(
+      &redo, adding: entry.units, at: address, taking: entry.units, at: entry.address)
     redo.commit()
     if entry.address == replaced { replaced = address }
   }

@@ -61,7 +61,7 @@ extension LogStore {
   }
 
   /// 64 MB, in units.
-  private static let mostAhead: UInt64 = 1 << 22
+  static let mostAhead: UInt64 = 1 << 22
   static let pauseIfDurable: Int64 = 5_000_000_000
 
   /// The time is that of all processes; after another boot it may be far away.

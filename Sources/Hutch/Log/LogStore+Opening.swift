@@ -32,6 +32,7 @@ extension LogStore {
       try create(in: directory, limits ?? .defaultDisk, from: checkpoint)
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
+    LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }
     // If the disk refuses it again, the directory serves without its promise.
     if isSole && store.hasFailedToSync { try? store.writeAgain() }
@@ -115,6 +116,10 @@ extension LogStore {
     let format = head[IndexAt.format / 8]
     guard format & 0xFFFF_FFFF <= LogFormat.version else {
       throw Failure(.newerFormat, "the directory was written by a newer version")
+    }
+    guard format & 0xFFFF_FFFF == LogFormat.version else {
+      throw Failure(
+        .badDirectory, "the directory's log store is of an earlier version, which is not read")
     }
     let shift = Int(truncatingIfNeeded: format >> 32) + 4
     guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,

@@ -28,7 +28,9 @@ extension LogStore {
     let line = page.base + SlotWord.home(hash) * LogPages.lineSize
     for i in 0..<LogPages.bucketSlots {
       let word = SlotWord(SharedWords.load(line + i * 8))
-      guard word.hasTag(of: hash), word.names, let seat = seat(of: word.address) else { continue }
+      guard word.hasTag(of: hash), word.names, let seat = seatInPlace(of: word.address) else {
+        continue
+      }
       let start = memory(seat, word.address)
       hutch_prefetch(start)
       hutch_prefetch(start + LogPages.lineSize)
@@ -50,7 +52,7 @@ extension LogStore {
           let word = SlotWord(SharedWords.load(slot))
           if word.hasTag(of: hash) && word.names {
             // The entry's first lines are far from everything else, and are prefetched at once.
-            if let seat = seat(of: word.address), let entry = entryAhead(seat, word.address),
+            if let seat = seatInPlace(of: word.address), let entry = entryAhead(seat, word.address),
               entry.key.hasSameBytes(as: key), !entry.isRecord
             {
               return LogMatch(slot: slot, word: word, page: page, seat: seat, entry: entry)

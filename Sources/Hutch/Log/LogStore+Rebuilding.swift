@@ -150,6 +150,7 @@ extension LogStore {
       redo.set(IndexAt.count, count &+ 1)
       redo.set(IndexAt.live, live &+ entry.charge)
       if let file = entry.file { redo.set(IndexAt.files, files &+ file.charge) }
+      setLive(&redo, adding: entry.units, at: entry.address)
     }
     redo.commit()
     return true

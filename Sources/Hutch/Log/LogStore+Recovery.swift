@@ -156,7 +156,7 @@ extension LogStore {
       // What was written to a segment of new entries behind the recovered end is lost.
       guard start(of: seat.number) >= tail.floor, seat.isKept || seat.number <= tail.number
       else { continue }
-      try Files.reserve(indexFile.number, offset, 8)
+      try Files.reserve(indexFile.number, offset, SeatWord.stride)
       guard words.load(offset) == 0 else { continue }
       words.store(offset, seat.bits)
       places = max(places, seat.place + 1)

@@ -8,8 +8,12 @@ extension LogStore {
   func start(of number: UInt64) -> LogAddress { number << unitShift }
 
   /// The place of an address's segment. Nil: the segment has gone, or its entries were cleared.
+  @inline(never)
+  func seat(of address: LogAddress) -> SeatWord? { seatInPlace(of: address) }
+
+  /// The same, where each put and get needs it.
   @inline(__always)
-  func seat(of address: LogAddress) -> SeatWord? {
+  func seatInPlace(of address: LogAddress) -> SeatWord? {
     let number = address >> unitShift
     let seat = SeatWord(words.load(SeatWord.offset(number)))
     guard seat.number == number, seat.bits != 0, isThere(seat.place),
@@ -47,8 +51,14 @@ extension LogStore {
   }
 
   /// The entry at an address, as far as a look at its head tells.
-  @inline(__always)
+  @inline(never)
   func entry(_ seat: SeatWord, _ address: LogAddress) -> LogEntry.Head? {
+    entryInPlace(seat, address)
+  }
+
+  /// The same, where each put and get needs it.
+  @inline(__always)
+  func entryInPlace(_ seat: SeatWord, _ address: LogAddress) -> LogEntry.Head? {
     let room = segmentSize - Int(address & (segmentUnits - 1)) << 4
     return LogEntry.Head(memory(seat, address), address, room: room)
   }
@@ -59,7 +69,7 @@ extension LogStore {
     let start = memory(seat, address)
     hutch_prefetch(start + LogPages.lineSize)
     hutch_prefetch(start + 2 * LogPages.lineSize)
-    guard let entry = entry(seat, address) else { return nil }
+    guard let entry = entryInPlace(seat, address) else { return nil }
     // The processor notices that a value is read in order only after some of its lines.
     let lines = min(entry.byteCount / LogPages.lineSize, 16)
     if lines > 2 {
@@ -132,8 +142,13 @@ extension LogStore {
     if words.load(IndexAt.limits) != 0 { return isTight ? 0 : allowedSegments }
     // Entries that have no slots yet are not dead.
     if isRebuilding { return allowedSegments }
-    let used = (live - min(live, files)) >> UInt64(segmentShift)
-    return min(2 * Int(used) + 8, allowedSegments)
+    return min(2 * usedSegments + 8, allowedSegments)
+  }
+
+  /// The segments that what lives would fill. Also read without the lock.
+  var usedSegments: Int {
+    let live = live
+    return Int(clamping: (live - min(live, files)) >> UInt64(segmentShift))
   }
 
   /// Makes the place for a segment more.
@@ -172,9 +187,9 @@ extension LogStore {
     while words.load(SeatWord.offset(number)) != 0 && number < next &+ UInt64(IndexAt.seatCount) {
       number &+= 1
     }
-    let perPage = UInt64(LogPages.pageSize / 8)
+    let perPage = UInt64(LogPages.pageSize / SeatWord.stride)
     if number / perPage != (next &- 1) / perPage {
-      try Files.reserve(indexFile.number, SeatWord.offset(number), 8)
+      try Files.reserve(indexFile.number, SeatWord.offset(number), SeatWord.stride)
       CrashPoint.pass()
     }
     return number

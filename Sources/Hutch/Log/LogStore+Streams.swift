@@ -165,6 +165,8 @@ extension LogStore {
       try keepForCheckpoint()
     }
     let place = usesSpare ? sparePlace : try newPlace()
+    // A clear leaves numbers behind.
+    if liveUnits(number) != 0 { words.store(SeatWord.liveOffset(number), 0) }
     var redo = RedoRecord(words)
     redo.set(SeatWord.offset(number), SeatWord(stream, number: number, place: place).bits)
     if segmentCount(stream) == 0 {

@@ -238,6 +238,9 @@ extension LogStore {
     if match == nil { redo.set(IndexAt.count, count &+ 1) }
     redo.set(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
     if after != before { redo.set(IndexAt.files, after) }
+    setLive(
+      &redo, adding: units, at: address, taking: match?.entry.units ?? 0,
+      at: match?.entry.address ?? 0)
     redo.commit()
   }
 
@@ -387,6 +390,7 @@ extension LogStore {
     redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
     redo.set(IndexAt.live, live < size ? 0 : live - size)
     if let file = entry.file { redo.set(IndexAt.files, files - min(files, file.charge)) }
+    setLive(&redo, adding: 0, at: 0, taking: entry.units, at: entry.address)
     if let head { redo.set(IndexAt.head, head) }
     if let cleaned { redo.set(cleaned.0.cleaning, cleaned.1) }
     redo.commit()

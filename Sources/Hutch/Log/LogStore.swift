@@ -18,7 +18,8 @@ import Synchronization
 /// Index (LogFormat.swift)
 ///
 ///     head         what the directory is, limits, lock, state, redo record: 4 KB
-///     segment table  65,536 words: the place in the log that a segment has
+///     segment table  65,536 pairs of words: the place in the log that a segment has, and how much
+///                    of it lives
 ///     page table     2^20 words: the page that has the slots of some keys
 ///     shared         what memory tiers go by: 260 KB, beside the limit (LogShared)
 ///     pages          of 4 KB: 64 buckets of 8 slots, a bucket a cache line
@@ -39,7 +40,8 @@ import Synchronization
 ///
 ///     any write of a key  its counter, if others have the directory open (LogMarks); what follows;
 ///                its counter again
-///     put        the entry, above the head. Redo: slot, head, count, live, files
+///     put        the entry, above the head. Redo: slot, head, count, live, files; what lives of
+///                the segments of the entry and of the one before, as in all that follows
 ///     touch      as a put of the same value with other times
 ///     remove     a record of it, above the head. Redo: slot, count, live, files, head. A trim
 ///                removes so, too. Without room for the record: redo of the others; then the entry
@@ -50,7 +52,8 @@ import Synchronization
 ///     release    redo: the oldest segment out of the table, state. It is the spare one then
 ///     clean      an entry of an oldest segment at a time. If it is dead: `cleaning`, one store.
 ///                If it is evicted: redo: slot, count, live, files, cleaning. If it is kept: a copy
-///                above the other stream's head; redo: slot, head, moved, cleaning
+///                above the other stream's head; redo: slot, head, moved, cleaning. A whole
+///                segment in which nothing lives: `cleaning`, one store
 ///     end of a kept entry  before its redo: one store behind the entry (LogEntry)
 ///     divide     two pages that are not in force. Redo: page table, state
 ///     read       `use` of the slot by an exchange, `accessed` of the entry by another
@@ -69,7 +72,8 @@ import Synchronization
 /// two segments and the index's first pages, 60 KB, always exist. A limit below that is kept by the
 /// bytes of the entries. `count` is kept exactly. If no
 /// segment may be added, a put cleans as much as it appends (LogStore+Cleaning). Which entries are
-/// evicted follows from the two streams of segments (LogStore+Streams). Without a limit no entry is
+/// evicted follows from the two streams of segments (LogStore+Streams). Before the log grows, an
+/// oldest segment that is mostly dead is used again (LogStore+Reuse). Without a limit no entry is
 /// evicted: once less than half of the log is in use, the oldest segments are cleaned, and every
 /// entry in them is kept.
 ///
@@ -77,6 +81,7 @@ import Synchronization
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
 ///     - `count` slots name entries that are there, whose bytes are `live`, 16-byte units counted;
 ///       of these bytes `files` are content files, whole blocks counted, each of one entry
+///     - the table says of each segment how many units its entries have that slots name
 ///     - segments that are in the table have different places below `places`
 ///     - every segment's bytes begin with entries without a gap: up to the head in the active
 ///       one, else to the last that found room
