@@ -9,8 +9,8 @@ its loop. The last columns are ratios to dict (of memoized functions, to functoo
 to cachebox. Beside get_object and put_object stand the peers' get and set, which keep references
 too. Peers that are not installed are left out (pip install cachebox lru-dict). The column "python"
 is Hutch without its accelerator, "directory" a cache above a directory, of which memory answers.
-Below the table: gets in a second on one thread, on two, and beside a thread that computes in
-Python.
+Below the table: gets of 200,000 entries in random order, which the processor's caches do not hold;
+and gets in a second on one thread, on two, and beside a thread that computes in Python.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import os
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
@@ -43,6 +44,7 @@ except ImportError:
 
 ENTRIES = 300
 CALLS = 3000
+MANY = 200_000
 VALUES = {
     "bytes": b"x" * 100,
     "str": "x" * 20,
@@ -192,6 +194,25 @@ def has(name, place):
     return name != "directory" or ("= v" not in words and words != "incr")
 
 
+def gets_of_many(rounds):
+    """ns a get of each contender, of entries that are in main memory: medians."""
+    keys = [f"key-{number}" for number in range(MANY)]
+    contenders = {"dict": {}, "hutch": hutch.Cache(memory=1 << 30)}
+    if cachebox is not None:
+        contenders["cachebox"] = cachebox.LRUCache(2 * MANY)
+    for key in keys:
+        for cache in contenders.values():
+            cache[key] = os.urandom(100)
+    random.shuffle(keys)
+    measured = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name in random.sample(list(contenders), len(contenders)):
+            begin = time.thread_time_ns()
+            get_hit(contenders[name], keys, None)
+            measured[name].append((time.thread_time_ns() - begin) / MANY)
+    return {name: statistics.median(each) for name, each in measured.items()}
+
+
 def gets_in_a_second(threads, busy):
     """Gets of a hit in a second of all these threads, beside so many that compute."""
     cache = hutch.Cache()
@@ -266,6 +287,9 @@ def main() -> None:
         print(line.format(words if "memo" in words else f"{words}, {kind}", *(f"{it:.1f}" if it else "" for it in found.values()), *ratios))
 
     print(f"json.loads of the text of the dict: {loads:.0f} ns")
+    many = gets_of_many(max(3, rounds // 4))
+    ratios = [f"{many['hutch'] / ns:.2f} x {name}" for name, ns in many.items() if name != "hutch"]
+    print(f"get of {MANY:,} entries: {many['hutch']:.0f} ns, {', '.join(ratios)}")
     for words, threads, busy in (
         ("one thread", 1, 0), ("two threads", 2, 0), ("beside a busy thread", 1, 1)
     ):

@@ -266,10 +266,13 @@ class Base:
 
     def _write(self, store: Store, key: HutchKey, record: Record, old: Record | None) -> None:
         """Store an entry in place of the old one. Needs the lock."""
-        lingers = self._lingers(record)
-        if lingers != record.lingers:
-            record = record._replace(lingers=lingers)
-        store.put(key, record, old, seconds_left(record))
+        lasts = None
+        if record.expires is not None or record.lingers:
+            lingers = self._lingers(record)
+            if lingers != record.lingers:
+                record = record._replace(lingers=lingers)
+            lasts = seconds_left(record)
+        store.put(key, record, old, lasts)
         self._forget_file(store, old, record.filename)
         if record.filename is not None:
             store.made_files.append(record.filename)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .._cbor import Unreadable, dumps
@@ -56,7 +57,13 @@ class Record(NamedTuple):
     def length(self) -> int:
         """The number of bytes of the value for hutch, with those of a long key."""
         value = self.value
-        size = len(value) if type(value) is bytes else len(_bytes_of(value)[1])
+        kind = type(value)
+        if kind is bytes:
+            size = len(value)
+        elif kind is int:
+            size = _int_size(value)
+        else:
+            size = len(_bytes_of(value)[1])
         return size + len(self.long_key)
 
     def encode(self) -> tuple[bytes, bytes]:
@@ -64,8 +71,7 @@ class Record(NamedTuple):
         kind, data = _bytes_of(self.value)
         more = b""
         if self.tag is not None or self.filename is not None or self.long_key:
-            tail = [self.tag, self.filename, self.size, len(self.long_key)]
-            more = dumps(tail)
+            more = _more(self.tag, self.filename, self.size, len(self.long_key))
             data = self.long_key + data
         expires = math.inf if self.expires is None else self.expires
         flags = (_MORE if more else 0) | (_LINGERS if self.lingers else 0)
@@ -82,12 +88,10 @@ class Record(NamedTuple):
         tag = filename = None
         size, long_key = 0, b""
         if flags & _MORE:
-            try:
-                tag, filename, size, length = loads(extended[_SIZE:])
-            except (Unreadable, ValueError, TypeError):
+            parts = _parts(extended[_SIZE:])
+            if parts is None:
                 return None
-            if not _are_sizes(size, length) or not (filename is None or _is_below(filename)):
-                return None
+            tag, filename, size, length = parts
             long_key, data = data[:length], data[length:]
         try:
             value = data if kind == _BYTES else _value_of(kind, data)
@@ -112,6 +116,31 @@ def place_of(extended: bytes) -> int | None:
     return place
 
 
+# Many entries have the same tag and nothing else here: CBOR takes longer than to remember it.
+
+
+@lru_cache(maxsize=64, typed=True)
+def _more(tag: Any, filename: str | None, size: int, length: int) -> bytes:
+    """What follows the head of the extended data."""
+    return dumps([tag, filename, size, length])
+
+
+@lru_cache(maxsize=64)
+def _parts(more: bytes) -> tuple[Any, str | None, int, int] | None:
+    """The arguments of _more; None: they are damaged."""
+    try:
+        tag, filename, size, length = loads(more)
+    except (Unreadable, ValueError, TypeError):
+        return None
+    if not _are_sizes(size, length) or not (filename is None or _is_below(filename)):
+        return None
+    return tag, filename, size, length
+
+
+def _int_size(value: int) -> int:
+    return value.bit_length() // 8 + 1
+
+
 def _are_sizes(*numbers: Any) -> bool:
     return all(type(number) is int and 0 <= number < 2**62 for number in numbers)
 
@@ -130,7 +159,7 @@ def _bytes_of(value: Any) -> tuple[int, bytes]:
     if kind is str:
         return _TEXT, value.encode("utf-8", "surrogatepass")
     if kind is int or kind is bool:
-        return _INT, int(value).to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        return _INT, int(value).to_bytes(_int_size(value), "little", signed=True)
     if kind is float:
         return _FLOAT, _DOUBLE.pack(value)
     if value is None:

@@ -181,12 +181,12 @@ class Store:
 
     def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
         """Store an entry in place of the old one, for this many seconds. Needs the lock."""
+        tag = None if record.tag is None else stored_tag(record.tag)
         data, extended = record.encode()
         if self.undo is not None:
             self.undo.setdefault(key, old)
         if record.lingers and record.expires is not None:
             self.state.set_earliest(min(self.state.earliest, nanoseconds(record.expires)))
-        tag = None if record.tag is None else stored_tag(record.tag)
         if lasts is None and tag is None:
             self.entries[key] = data, extended  # The accelerator's own call.
         else:

@@ -138,8 +138,8 @@ class Walks(Queues):
     def _first(self, store: Store) -> HutchKey | None:
         """The key of the least place."""
         if store.state.moved:
-            names = self._places(False)
-            return names[0] if names else None
+            first = min(store.places(), key=_place, default=None)
+            return None if first is None else first[1]
         for name in store.entries.disk.keys("insertion"):
             if _is_ours(name):
                 return name  # type: ignore[return-value]
