@@ -200,8 +200,10 @@ final class DiskFixture: @unchecked Sendable {
     try Array(key.utf8).withUnsafeBytes { try tier.info($0, at: moment) }
   }
 
+  /// The keys of all entries, or of those with a tag that are still there.
   func keys(tagged tag: [UInt8]? = nil, page: Int = 3) throws -> [String] {
-    try byteKeys(tagged: tag, page: page).map { String(decoding: $0, as: UTF8.self) }
+    let keys = try byteKeys(tagged: tag, page: page).map { String(decoding: $0, as: UTF8.self) }
+    return tag == nil ? keys : try keys.filter { try info($0) != nil }
   }
 
   func byteKeys(tagged tag: [UInt8]? = nil, page: Int) throws -> [[UInt8]] {
@@ -212,7 +214,7 @@ final class DiskFixture: @unchecked Sendable {
         try (tag ?? []).withUnsafeBytes { bytes in
           try tier.keys(
             tagged: tag == nil ? nil : bytes, after: all.isEmpty ? nil : last, limit: page,
-            at: moment
+            at: tag == nil ? moment : nil
           ) { all.append(Array($0)) }
         }
       }

@@ -178,7 +178,7 @@ final class WholeWalk {
         return try storage.keys(
           tagged: tag.isEmpty ? nil : Bytes(tag.elements),
           after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook,
-          at: asksForEach ? nil : moment
+          at: asksForEach || !tag.isEmpty ? nil : moment
         ) { key in
           insert(key, &failure)
           do throws(Failure) { try reached.replace(with: key) } catch { failure = error }

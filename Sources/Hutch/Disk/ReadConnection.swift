@@ -34,11 +34,7 @@ final class ReadConnection {
   private let beginning: Statement
   private let ending: Statement
   private var listingTagged = LateStatement(
-    """
-    SELECT t.key, e.generation, e.created, e.accessed, e.expires, e.idle
-    FROM tags t CROSS JOIN entries e ON e.key = t.key
-    WHERE t.tag = ?3 AND t.key > ?1 ORDER BY t.key LIMIT ?2
-    """)
+    "SELECT key FROM tags WHERE tag = ?3 AND key > ?1 ORDER BY key LIMIT ?2")
   private var findingTag = LateStatement(
     """
     SELECT version, substr(extended, -(codec >> 32)) FROM entries
@@ -246,7 +242,7 @@ final class ReadConnection {
   }
 
   /// The keys of rows in the order of their bytes, those with this tag (nil: all), and whether
-  /// `filter` shows the row. Without a filter and a tag no row is read.
+  /// `filter` shows the row. A tag has no filter. Without a filter no row is read.
   func list(
     tagged tag: Bytes?, after key: Bytes, limit: Int, _ filter: RowFilter?,
     _ visit: (Bytes, _ isShown: Bool) throws(Failure) -> Void

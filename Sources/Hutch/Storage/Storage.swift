@@ -130,7 +130,8 @@ protocol Storage: StorageTrimming {
   /// Visits up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
   /// of entries that are committed and not expired, and have this tag (nil: of all such entries).
   /// `moment` nil: also keys of entries that have expired or that a clear has removed, for a caller
-  /// that asks for each entry afterwards. A store may then leave the entries unread.
+  /// that asks for each entry afterwards, as every caller with a tag does. A store may then leave
+  /// the entries unread.
   /// Returns how many; 0 only at the end. No lock is held while `visit` runs.
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment?, visit: (Bytes) -> Void
