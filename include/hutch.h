@@ -581,7 +581,9 @@ enum {
  * hutch-stub.new, and those whose names begin with "hutch-" and 16 hexadecimal digits, in
  * the directory and in its folders content and trash. The library
  * refuses a directory that is not empty and is not a cache's, unless HUTCH_OPEN_NONEMPTY is
- * given. It follows no symbolic link in the directory.
+ * given. A directory that has nothing but removed values, a checkpoint and temporary files
+ * of the library counts as empty: a removal of the directory beside a running cache may have
+ * left them. It follows no symbolic link in the directory.
  *
  * Failures: HUTCH_BAD_DIRECTORY (the directory cannot be made, opened or written; it is a
  * file; it is not empty and not a cache's; or it has a file of another program under the
@@ -613,7 +615,9 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * parent's, and unharmed. After a fork each process closes its own cache, and the other
  * process goes on. HUTCH_DEADLOCK: a callback of this cache made the call; nothing
  * happened. HUTCH_IO: the cache is closed, but not cleanly, and the next open checks the
- * manifest. Since 0.1.
+ * manifest; or the directory was moved or replaced; or entries that are written on eviction
+ * could not be written. If the directory has been removed, or the index or the manifest from
+ * it, there is nothing left to end cleanly: HUTCH_OK. Since 0.1.
  */
 HUTCH_API hutch_status hutch_close(hutch_cache *cache);
 
@@ -2124,7 +2128,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     another process that opens or closes the directory, then it is HUTCH_BUSY.
  *   - A directory that was removed or replaced is noticed by the first write after 0.1
  *     seconds, by maintenance, by hutch_flush and by hutch_close. Until then writes go to
- *     the removed files, and are lost.
+ *     the removed files, and are lost. If hutch-checkpoint alone is removed, the next
+ *     hutch_open makes it anew; until then no checkpoint is made, and under
+ *     HUTCH_DURABILITY_POWER and SYNC what needs one fails with HUTCH_TIER_DOWN.
  *   - If another program truncates the files of an open directory, an access to them ends
  *     the process (SIGBUS).
  *

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -272,6 +273,37 @@ def test_a_directory_with_files_of_others(directory):
         cache["k"] = 1
     after = snapshot(directory)
     assert {name: after[name] for name in others} == others
+
+
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_a_cache_whose_directory_was_removed_closes_well(directory, storage):
+    cache = hutch.Cache(directory, storage=storage)
+    cache["k"] = b"x" * 2_000_000
+    shutil.rmtree(directory)
+    cache.close()
+
+    cache = hutch.Cache(directory, storage=storage, workers=0)
+    cache["k"] = b"x" * 2_000_000
+    for path in directory.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    cache.close()
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_what_a_removal_beside_a_cache_may_leave_is_no_obstacle(directory, storage):
+    for name in ("hutch-checkpoint", "hutch-log.new", "trash/hutch-0123456789abcdef.txt"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(b"x")
+    (directory / "trash" / "notes").write_bytes(b"mine")
+    with pytest.raises(hutch.BadDirectoryError):
+        hutch.Cache(directory, storage=storage)
+    (directory / "trash" / "notes").unlink()
+    with hutch.Cache(directory, storage=storage) as cache:
+        cache["k"] = "v"
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == "v"
+    assert hutch.destroy(directory) and not directory.exists()
 
 
 @pytest.mark.parametrize("storage", ["mixed", "log"])

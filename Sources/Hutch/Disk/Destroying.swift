@@ -16,10 +16,8 @@ extension DiskTier {
     let lock = try WriterLock(directory)
     try lock.acquire(.exclusive)
     let at = directory.descriptor
-    ContentFiles.removeAll(in: directory)
-    ContentFiles.unlinkOwn(Files.path("."), at: at)
     // The manifest goes after the files that it names: after a kill the call can be made again.
-    SharedState.removeFile(from: directory)
+    LeftOvers.remove(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
     lock.unlink(in: directory)
     if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {

@@ -98,6 +98,9 @@ extension DiskTier {
   /// The directory's manifest, in order: a damaged one is set aside, a missing one is made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
     try refuseOthers(directory)
+    let hadFolders = ContentPath.folders.withPointer {
+      Files.status($0, at: directory.descriptor) != nil
+    }
     try makeFolders(directory)
     var kind = try ManifestFile.look(directory)
     for _ in 0..<2 {
@@ -120,7 +123,8 @@ extension DiskTier {
         counters.damaged.add()
         try setAside(directory)
       case .absent, .foreign, .newer:
-        break
+        // No entry names the content files of a manifest before this one.
+        if hadFolders { content.beginSweep() }
       }
       try ManifestFile.create(
         options.kind == .unspecified ? .mixed : options.kind, committer.durability,
@@ -293,11 +297,9 @@ extension DiskTier {
     }
   }
 
-  /// Whether the directory has been removed: there is nothing left that could be ended.
-  private var isRemoved: Bool {
-    guard let status = Files.status(of: place.descriptor) else { return false }
-    return status.st_nlink == 0
-  }
+  /// Whether the directory has been removed, or the manifest from it: there is nothing left that
+  /// could be ended.
+  private var isRemoved: Bool { place.hasLost(ManifestFile.name) }
 
   /// The next opening has to look through the manifest, for whatever reason.
   private static func unclean(_ cause: Failure) -> Failure {

@@ -147,7 +147,7 @@ final class SharedState {
   private static func open(_ directory: Directory, isAlone: Bool) throws(Failure) -> Int32 {
     guard
       let number = Files.openBeneath(
-        Files.path("hutch.shared"), at: directory.descriptor,
+        Files.path(LeftOvers.shared), at: directory.descriptor,
         O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
     else { throw .opening("cannot open the file hutch.shared") }
     let file = Descriptor(owning: number)
@@ -165,11 +165,7 @@ final class SharedState {
 
   /// Removes the directory's file, if it has one. The caller is the last member.
   func remove(from directory: Directory) {
-    if isOnDisk { SharedState.removeFile(from: directory) }
-  }
-
-  static func removeFile(from directory: Directory) {
-    _ = Files.unlink(Files.path("hutch.shared"), at: directory.descriptor)
+    if isOnDisk { _ = Files.unlink(Files.path(LeftOvers.shared), at: directory.descriptor) }
   }
 
   var hash: KeyedHash { KeyedHash(load(8), load(16), load(24), load(32)) }

@@ -40,7 +40,7 @@ final class LogCheckpoint {
     static let count = 26
   }
 
-  static let name: StaticString = "hutch-checkpoint"
+  static let name = LeftOvers.checkpoint
   /// "hutchchk", little-endian.
   private static let magic: UInt64 = 0x6B68_6368_6374_7568
   private static let placeSize = 1 << 20
@@ -78,15 +78,24 @@ final class LogCheckpoint {
   }
 
   /// Writes the checkpoint to its place, and waits until it is on the disk. `isFirst`: perhaps the
-  /// names of the files are not on the disk yet.
+  /// names of the files are not on the disk yet. `tierDown`: there is no file, so none counts until
+  /// an opening has made it.
   func write(in directory: Directory, isFirst: Bool) throws(Failure) {
     self[At.seats] = self[At.seats] & ~0xFFFF_FFFF | UInt64(seatCount)
     self[At.check] = Checksum.xxh3(Bytes(rebasing: bytes[8...]))
     guard
       let number = Files.openBeneath(
         Files.path(LogCheckpoint.name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
-    else { throw .opening("cannot open the checkpoint") }
+    else {
+      guard hutch_errno() == ENOENT else { throw .opening("cannot open the checkpoint") }
+      throw Failure(.tierDown, "hutch-checkpoint is not in the directory")
+    }
     let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number) else {
+      throw .system("cannot look at the checkpoint")
+    }
+    // Or the file was removed, and an opening has made it anew.
+    let isNew = isFirst || Int(status.st_size) <= LogCheckpoint.placeSize
     // On a full disk there is room for the next one, too.
     for place in 0..<2 {
       try Files.reserve(file.number, place * LogCheckpoint.placeSize, bytes.count)
@@ -95,7 +104,7 @@ final class LogCheckpoint {
     guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
       throw .system("cannot write the checkpoint")
     }
-    if isFirst { try LogCheckpoint.syncNames(of: directory) }
+    if isNew { try LogCheckpoint.syncNames(of: directory) }
   }
 
   /// Brings the names of the checkpoint, the index and the log to the disk, and that of the

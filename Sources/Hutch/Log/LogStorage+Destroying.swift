@@ -12,13 +12,10 @@ extension LogStorage {
     }
     // The stub goes last, since it says that there is a log store: after a kill the call can be
     // made again.
-    let names = [
-      LogStore.newIndex, LogStore.newLog, LogCheckpoint.name, LogStore.indexName,
-      LogStore.logName, LogStub.new,
-      LogStub.name, LogMember.name,
-    ]
-    ContentFiles.removeAll(in: directory)
-    for name in names { _ = Files.unlink(Files.path(name), at: directory.descriptor) }
+    LeftOvers.remove(from: directory)
+    for name in [LogStore.indexName, LogStore.logName, LogStub.name, LogMember.name] {
+      _ = Files.unlink(Files.path(name), at: directory.descriptor)
+    }
     if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
       throw .system("the cache has been removed, and its directory cannot be")
     }

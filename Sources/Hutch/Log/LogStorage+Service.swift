@@ -133,11 +133,11 @@ extension LogStorage {
     defer { forgetStores() }
     let wasUp = isUp
     look()
-    let isRemoved = Files.status(of: store.directory.descriptor)?.st_nlink == 0
     endFiles(store)
     let failure = store.close()
     up.store(false, ordering: .releasing)
-    if !wasUp || isRemoved { return nil }
+    // Of a cache that has been removed, meanwhile too, there is nothing that could be ended.
+    if !wasUp || store.directory.hasLost(LogStore.indexName) { return nil }
     let words: StaticString = "closed, but the end was not clean"
     if let failure { return failure.with(.io, words) }
     return stateLock.withLock({ reason }) == nil ? nil : downFailure.with(.io, words)

@@ -82,10 +82,10 @@ extension LogStorage {
       try dropBars()
       hasMore = try rebuild(store, at: moment)
       hasMore = try sweepExpired(store, at: moment) || hasMore
-      try writeCheckpoint(store)
       hasMore = try keepFree(store, at: moment) || hasMore
       hasMore = try giveBackDead(of: store, at: moment) || hasMore
       hasMore = maintainFiles(store) || hasMore
+      try writeCheckpoint(store)
     } catch {
       counters.failures.count()
       hasMore = false
@@ -121,7 +121,7 @@ extension LogStorage {
       ? store.isCheckpointDue
       : store.isAheadOfCheckpoint
         && store.isCheckpointOlder(than: LogStorage.pauseBetweenCheckpoints)
-    if isDue { try store.writeCheckpoint() }
+    if isDue { try store.writeCheckpointIfThere() }
   }
 
   private static let pauseBetweenLooks: Int64 = 10_000_000_000

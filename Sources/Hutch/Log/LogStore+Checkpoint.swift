@@ -49,6 +49,18 @@ extension LogStore {
     return true
   }
 
+  /// As `writeCheckpoint`. False also if the file was removed, and the durability promises nothing
+  /// of it.
+  @discardableResult
+  func writeCheckpointIfThere() throws(Failure) -> Bool {
+    do throws(Failure) {
+      return try writeCheckpoint()
+    } catch {
+      guard error.status == .tierDown, !isDurable else { throw error }
+      return false
+    }
+  }
+
   /// Keeps other threads and processes from writing a checkpoint. False: one of them does. The lock
   /// is held, but the thread that has begun one does not need it to come to the end: so a holder of
   /// the lock may wait for that.

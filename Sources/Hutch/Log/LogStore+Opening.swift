@@ -6,8 +6,8 @@ import Synchronization
 extension LogStore {
   static let indexName: StaticString = "hutch-index"
   static let logName: StaticString = "hutch-log"
-  static let newIndex: StaticString = "hutch-index.new"
-  static let newLog: StaticString = "hutch-log.new"
+  static let newIndex = LeftOvers.newIndex
+  static let newLog = LeftOvers.newLog
 
   /// Opens the store in a directory, and makes it if there is none. `limits` nil: those of the
   /// directory, or the default ones in a new directory; else the fields `given` of `limits` count.
@@ -307,7 +307,7 @@ extension LogStore {
       guard member.isAlone(), words.load(IndexAt.clean) != 1 else { return nil }
       // Taking the lock completes the operation of a process that died.
       try locked { () throws(Failure) in }
-      let isWritten = isAheadOfCheckpoint ? try writeCheckpoint() : false
+      let isWritten = isAheadOfCheckpoint ? try writeCheckpointIfThere() : false
       if !isWritten { try syncLogForCheckpoint() }
       try syncIndex()
       words.store(IndexAt.clean, 1)

@@ -11,7 +11,7 @@ enum LogStub {
   /// A number above every format that a manifest will have.
   private static let format: UInt32 = 1_000_001
   private static let size = 512
-  static let new: StaticString = "hutch-stub.new"
+  static let new = LeftOvers.newStub
 
   enum Kind {
     case absent

@@ -97,17 +97,24 @@ final class Directory {
         inode: UInt64(truncatingIfNeeded: status.st_ino)))
   }
 
-  /// True if the directory is empty, apart from what a file system puts into its own root.
+  /// True if the directory is empty, apart from what a file system puts into its own root, and
+  /// from what a cache has left there (`LeftOvers`).
   var isEmpty: Bool {
     get throws(Failure) {
       var isEmpty = true
-      let isListed = Files.list(Files.path("."), at: descriptor) { name, _ in
-        isEmpty = strcmp(name, Files.path("lost+found")) == 0
+      let isListed = Files.list(Files.path("."), at: descriptor) { name, folder in
+        isEmpty =
+          strcmp(name, Files.path("lost+found")) == 0 || LeftOvers.contain(name, in: folder)
         return isEmpty
       }
       guard isListed else { throw .opening("cannot list the directory") }
       return isEmpty
     }
+  }
+
+  /// True if a file has been removed from the directory, or the whole directory has been.
+  func hasLost(_ name: StaticString) -> Bool {
+    isOpen && Files.status(Files.path(name), at: descriptor) == nil && hutch_errno() == ENOENT
   }
 
   /// What a look at a file of the directory finds, before any store has it open.

@@ -119,8 +119,11 @@ enum ContentFiles {
     throw .system("cannot make a content file")
   }
 
-  /// Makes the folder when it is first needed, or when another program has removed it.
+  /// Makes the folder when it is first needed, or when another program has removed it; and the
+  /// folder for removed files, which no removal makes: a directory that is being removed gets no
+  /// new folder from maintenance.
   private static func makeFolder(of name: ContentName, in directory: Directory) {
+    _ = ContentPath.trash.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
     _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
     let content = ContentPath.folders.withPointer {
       Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)

@@ -52,12 +52,7 @@ struct Trash: ~Copyable {
   private static func move(_ name: ContentName, in directory: Directory) -> Bool {
     guard let from = ContentFiles.folder(of: name, in: directory) else { return false }
     let folder = Descriptor(owning: from)
-    var trash = open(in: directory)
-    if trash == nil && hutch_errno() == ENOENT {
-      _ = ContentPath.trash.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
-      trash = open(in: directory)
-    }
-    guard let trash else { return false }
+    guard let trash = open(in: directory) else { return false }
     let target = Descriptor(owning: trash)
     return name.withPointer {
       Files.rename($0, at: folder.number, to: $0, at: target.number)
