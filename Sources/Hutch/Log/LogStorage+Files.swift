@@ -167,8 +167,9 @@ extension LogStorage: FileStorage {
     }
   }
 
-  /// With `contentLock` held.
-  private func moveDead(of store: LogStore, most: Int) {
+  /// With `contentLock` held. True: all that had lost their entries by then have been moved.
+  @discardableResult
+  private func moveDead(of store: LogStore, most: Int) -> Bool {
     // After a loss of power no entry that was replaced may want its file again. A failure is
     // told to the writes.
     if store.isDurable && !store.dead.isEmpty { try? store.makeDurable() }
@@ -178,6 +179,7 @@ extension LogStorage: FileStorage {
       defer { store.dead.forgetMoved() }
       if content.remove(file, in: store.directory) { store.noteLoose(-1) }
     }
+    return left > 0
   }
 
   private static let filesInSlice = 64
@@ -281,7 +283,13 @@ extension LogStorage: FileStorage {
     var found = WalkPage()
     for _ in 0..<LogStorage.pagesInSlice {
       guard try store.step(&place, into: &found) else {
-        return content.orphans.noteRows(upTo: nil)
+        // A file that was listed, and whose entry has gone before the walk came to it, is no
+        // orphan: it goes to the trash first. The lock settles what has lost its entry so far.
+        try store.locked { () throws(Failure) in }
+        if moveDead(of: store, most: LogStorage.mostInCall) {
+          content.orphans.noteRows(upTo: nil)
+        }
+        return
       }
       for entry in found.entries.elements where entry.file != 0 {
         content.orphans.strike(ContentName(number: entry.file))
