@@ -240,11 +240,11 @@ enum {
  * The disk tier counts the uses that memory answers when an entry is next to be evicted. A
  * touch counts as a write. Each process evicts by its own policy. HUTCH_POLICY_ADAPTIVE is
  * the policy for which the storage is made, and is its default:
- *   SQLite: LRU. LRU and LFU are exact up to 4,096 entries, and go by samples above; FIFO is
- *   exact.
  *   HUTCH_STORAGE_LOG: an entry that was read twice, or whose key was evicted lately, is
  *   kept for longer than others (S3-FIFO). LRU and LFU are approximate (CLOCK, and CLOCK
  *   with a count up to two), FIFO is exact.
+ *   SQLite: LRU. LRU and LFU are exact up to 4,096 entries, and go by samples above; FIFO is
+ *   exact.
  */
 enum {
   HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
@@ -266,13 +266,19 @@ enum {
                                   its directory: through */
 };
 
-/* Where the disk tier keeps entries. A directory keeps the kind of its first opening. */
+/* Where the disk tier keeps entries. A directory keeps the kind of its first opening: a log,
+   or a SQLite database with or without files beside it. */
 enum {
-  HUTCH_STORAGE_DEFAULT = 0, /* a new directory: mixed; an existing one: its own kind */
-  HUTCH_STORAGE_MIXED = 1,   /* values above inline_threshold in files of their own */
-  HUTCH_STORAGE_SQLITE = 2,  /* every value in the database */
-  HUTCH_STORAGE_FILE = 3,    /* every value in a file of its own */
-  HUTCH_STORAGE_LOG = 4      /* no database: entries in a log; see THE LOG STORE */
+  /* An existing directory: its own kind. A new one: log; but mixed on btrfs, ZFS, bcachefs,
+     FUSE and network file systems, where the logger is told of it (HUTCH_LOG_INFO). There a
+     store to mapped memory may end the process, since space that was allocated before is not
+     certain, or the server of the file system may be gone. */
+  HUTCH_STORAGE_DEFAULT = 0,
+  HUTCH_STORAGE_MIXED = 1,  /* a database; values above inline_threshold in own files */
+  HUTCH_STORAGE_SQLITE = 2, /* a database with every value */
+  HUTCH_STORAGE_FILE = 3,   /* a database, and every value in a file of its own */
+  HUTCH_STORAGE_LOG = 4     /* the default. No database: a log, and values above
+                               inline_threshold in own files; see THE LOG STORE */
 };
 
 /*
@@ -457,19 +463,20 @@ typedef struct hutch_options {
   size_t struct_size;
   uint32_t flags;      /* HUTCH_OPEN_* or 0 */
   uint32_t policy;     /* HUTCH_POLICY_*; DEFAULT */
-  uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT */
+  uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT, a new directory: LOG */
   uint32_t durability; /* HUTCH_DURABILITY_*; DEFAULT */
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   /* The largest number of tasks that the cache runs at once, at most 256. 0: 2. The cache
      makes a thread for each, and one more for deadlines and maintenance when all of them
      are busy. See HUTCH_OPEN_NO_THREADS. */
   uint32_t workers;
-  /* HUTCH_STORAGE_MIXED: a value with more bytes than this gets a file of its own.
-     HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put and a get of a
-     file are as fast as those of a row, or faster. Puts are an exception on a file system
-     that is slow to make and remove files: a cache on ext4 that is written more than it
-     is read does well with 262,144 (figures: Tests/Benchmarks/README.md).
-     HUTCH_STORAGE_LOG: likewise. 0: 1 MiB; never more than a quarter of a segment. */
+  /* A value with more bytes than this gets a file of its own.
+     HUTCH_STORAGE_LOG: 0: 1 MiB; never more than a quarter of a segment, which is 256 KiB
+     under the default limit of cost.
+     HUTCH_STORAGE_MIXED: HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put
+     and a get of a file are as fast as those of a row, or faster. Puts are an exception on a
+     file system that is slow to make and remove files: a cache on ext4 that is written more
+     than it is read does well with 262,144 (figures: Tests/Benchmarks/README.md). */
   uint64_t inline_threshold;
   /* 0: cost 64 MiB, max_entry a quarter of it; no other limit */
   hutch_tier_limits memory;
@@ -523,7 +530,9 @@ enum {
   HUTCH_OPEN_NETWORK_DIRECTORY = 1,
   /* Also open if the directory cannot be used, for whatever reason. The disk tier is
      then down (HUTCH_STATE_DOWN), and in service as soon as the directory can be used.
-     If the directory is removed later, it is made again. */
+     If the directory is removed later, it is made again. A directory whose kind cannot be
+     seen at the opening must be of the kind that options.storage names, or a log by default;
+     else the tier stays down. */
   HUTCH_OPEN_DISK_OPTIONAL = 2,
   /* Only hutch_drain_releases releases host objects, on its caller's thread, until the
      cache is closed. */
@@ -2050,26 +2059,35 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   SQLite's own locks stay locked in the child for ever.
  *
  * THE DIRECTORY
- *   A directory that hutch_open makes has mode 0700. It contains a SQLite database
- *   ("manifest.sqlite") and plain files, which belong to the library. Keys, and values
- *   without a codec, are not encrypted. While the directory is open, no code of this
- *   process may open and close the database file by itself: closing any descriptor of the
- *   file drops SQLite's locks (a rule of POSIX). The process must not have a second copy
- *   of SQLite that opens the file either. The library refuses a directory on a network
- *   file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
- *   Another program may read the database. During one long read transaction of such a
- *   program the database's log grows. When the log is as large as the disk tier's limit
- *   of cost (1 GiB without a limit), puts answer HUTCH_OUTCOME_NO_SPACE until the
- *   transaction has ended.
+ *   A directory that hutch_open makes has mode 0700. Its files belong to the library. Keys,
+ *   and values without a codec, are not encrypted. The library refuses a directory on a
+ *   network file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
+ *   HUTCH_STORAGE_LOG: an index ("hutch-index") and a log ("hutch-log"), as the next section
+ *   says; in place of a database it has a mark that tells older libraries not to make one.
+ *   The other kinds: a SQLite database ("manifest.sqlite"). While the directory is open, no
+ *   code of this process may open and close the database file by itself: closing any
+ *   descriptor of the file drops SQLite's locks (a rule of POSIX). The process must not have
+ *   a second copy of SQLite that opens the file either. Another program may read the
+ *   database. During one long read transaction of such a program the database's log grows.
+ *   When the log is as large as the disk tier's limit of cost (1 GiB without a limit), puts
+ *   answer HUTCH_OUTCOME_NO_SPACE until the transaction has ended.
  *
  * THE LOG STORE
- *   A directory of the kind HUTCH_STORAGE_LOG has no database. The store appends entries to
- *   a log, and an index gives the place of each. Every process that has the directory open
- *   maps both, so a get copies a value straight from the log, and a put ends with one store
- *   to the index. Puts and gets cost a fraction of what they cost in a database, above all
- *   with several processes. A directory is of this kind, or of one of the other three, for
- *   its life. hutch_copy moves entries to a directory of another kind.
+ *   A directory of the kind HUTCH_STORAGE_LOG, which is the default of a new directory, has
+ *   no database. The store appends entries to a log, and an index gives the place of each.
+ *   Every process that has the directory open maps both, so a get copies a value straight
+ *   from the log, and a put ends with one store to the index. Puts and gets cost a fraction
+ *   of what they cost in a database, above all with several processes. A directory is of
+ *   this kind, or of one of the other three, for its life. hutch_copy moves entries to a
+ *   directory of another kind.
  *   The differences from the other kinds:
+ *   - Space. An empty directory takes about 300 KB of the disk. The first put takes a
+ *     whole segment (below; 1 MiB under the default limit, 8 MiB without a limit), and the
+ *     first entry that is kept another one. Where the file system has no space for one, a
+ *     put is HUTCH_OUTCOME_NO_SPACE. A directory with a small limit of cost has small
+ *     segments. The addresses of a process that the files of a directory take are those
+ *     that they may grow to: 72 GiB under the default limit, but at most a sixteenth of
+ *     RLIMIT_AS, or 256 MiB, for each file.
  *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
  *     when the directory was made, rounded down to a power of two, at least 16 KiB and at
  *     most 16 MiB. The limit of cost holds in whole segments, with a least size of two. A

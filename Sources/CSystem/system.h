@@ -24,6 +24,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -424,6 +425,13 @@ static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
 // The same for all bytes of `lock`, which then has the first such lock; -1: an error.
 static inline int hutch_ofd_first(int descriptor, struct flock *lock) {
   return fcntl(descriptor, F_OFD_GETLK, lock) != 0 ? -1 : lock->l_type != F_UNLCK;
+}
+
+// The bytes of addresses that the process may have; UINT64_MAX: any number.
+static inline uint64_t hutch_most_addresses(void) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY
+           ? UINT64_MAX : (uint64_t)limit.rlim_cur;
 }
 
 // F_ADD_SEALS, with F_SEAL_SEAL, _SHRINK, _GROW and _WRITE: nothing can change the file.

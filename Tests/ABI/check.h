@@ -131,11 +131,12 @@ void run_sql(path directory, const char *sql);
 hutch_cache *check_open(const char *file, int line, const char *directory,
                         const hutch_options *options);
 
-/* True in the second run of a case that is about any store (CMakeLists.txt): new directories are
-   of the kind HUTCH_STORAGE_LOG. */
+/* False with HUTCH_TEST_SQLITE (CMakeLists.txt): new directories are of the kind
+   HUTCH_STORAGE_MIXED. Else they are of the default kind, HUTCH_STORAGE_LOG. */
 bool on_log(void);
 
-/* The defaults, but for the kind of a new directory (`on_log`). */
+/* The defaults, but for the kind of a new directory (`on_log`) and the size from which values have
+   files, which is the same in either store. */
 hutch_options default_options(void);
 
 /* No limit of size, count or age. */

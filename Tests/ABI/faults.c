@@ -17,8 +17,10 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------- the calls */
@@ -493,6 +495,110 @@ TEST(a_cache_is_not_opened_whose_thread_cannot_be_made) {
     CHECK_OK(put_text(cache, "key", "value"));
     CHECK_OK(hutch_close(cache));
   }
+}
+
+/* The kind of file system that a directory seems to be on; 0: its own. */
+static atomic_long file_system;
+
+#define FILE_SYSTEM(name, result)                               \
+  int name(int fd, struct result *state) {                      \
+    REAL(name)                                                  \
+    int code = real(fd, state);                                 \
+    if (code == 0 && atomic_load(&file_system)) state->f_type = atomic_load(&file_system); \
+    return code;                                                \
+  }
+FILE_SYSTEM(fstatfs, statfs)
+FILE_SYSTEM(fstatfs64, statfs64)
+
+static void note_stand_in(void *context, const hutch_log_record *record) {
+  if (strstr(record->words, "does not suit a log")) ++*(int *)context;
+}
+
+static uint32_t storage_of(hutch_cache *cache) {
+  hutch_options told = {.struct_size = sizeof told};
+  CHECK_OK(hutch_get_options(cache, &told));
+  return told.storage;
+}
+
+TEST(a_new_directory_has_the_store_that_suits_its_file_system) {
+  const struct {
+    long number;
+    uint32_t flags, storage;
+  } kinds[] = {{0, 0, HUTCH_STORAGE_LOG},
+               {0xEF53, 0, HUTCH_STORAGE_LOG},         /* ext4 */
+               {0x9123683E, 0, HUTCH_STORAGE_MIXED},   /* btrfs */
+               {0x2FC12FC1, 0, HUTCH_STORAGE_MIXED},   /* ZFS */
+               {0xCA451A4E, 0, HUTCH_STORAGE_MIXED},   /* bcachefs */
+               {0x65735546, 0, HUTCH_STORAGE_MIXED},   /* FUSE */
+               {0x6969, HUTCH_OPEN_NETWORK_DIRECTORY, HUTCH_STORAGE_MIXED}}; /* NFS */
+  int stand_ins = 0, expected = 0;
+  CHECK_OK(hutch_set_default_logger(HUTCH_LOG_INFO, note_stand_in, &stand_ins, NULL));
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    path directory = scratch((char[]){(char)('a' + i), 0});
+    hutch_options options = {.struct_size = sizeof options, .flags = kinds[i].flags};
+    for (int opening = 0; opening < 2; opening++) {
+      atomic_store(&file_system, kinds[i].number);
+      hutch_cache *cache = open_cache(directory.text, &options);
+      atomic_store(&file_system, 0);
+      CHECK_EQUAL(kinds[i].storage, storage_of(cache));
+      if (opening == 1) CHECK_TEXT(cache, "key", "value");
+      CHECK_OK(put_text(cache, "key", "value"));
+      CHECK_OK(hutch_close(cache));
+      if (opening == 0) expected += kinds[i].storage == HUTCH_STORAGE_MIXED;
+    }
+    CHECK_EQUAL(expected, stand_ins);
+    /* The directory decides, wherever it is; and who names the log has it. */
+    hutch_cache *cache = open_cache(directory.text, NULL);
+    CHECK_EQUAL(kinds[i].storage, storage_of(cache));
+    CHECK_OK(hutch_close(cache));
+    CHECK_OK(hutch_destroy(directory.text));
+    options.storage = HUTCH_STORAGE_LOG;
+    atomic_store(&file_system, kinds[i].number);
+    cache = open_cache(directory.text, &options);
+    atomic_store(&file_system, 0);
+    CHECK_EQUAL(HUTCH_STORAGE_LOG, storage_of(cache));
+    CHECK_OK(hutch_close(cache));
+  }
+  CHECK_OK(hutch_set_default_logger(0, NULL, NULL, NULL));
+  atomic_store(&file_system, 0x6969);
+  hutch_cache *cache;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(scratch("network").text, NULL, &cache));
+  atomic_store(&file_system, 0);
+}
+
+/* A directory takes addresses by its limit; and where they are few, it leaves most to the host. */
+TEST(many_directories_have_addresses) {
+  enum { MANY = 150 };
+  static hutch_cache *caches[MANY];
+  hutch_options options = {.struct_size = sizeof options, .flags = HUTCH_OPEN_NO_THREADS};
+  struct rlimit descriptors;
+  CHECK(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  descriptors.rlim_cur = descriptors.rlim_max;
+  CHECK(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  for (int i = 0; i < MANY; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", i);
+    caches[i] = open_cache(scratch(name).text, &options);
+    CHECK_OK(put_text(caches[i], "key", name));
+  }
+  void *large = mmap(NULL, (size_t)1 << 45, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                     -1, 0);
+  CHECK(large != MAP_FAILED);
+  munmap(large, (size_t)1 << 45);
+  for (int i = 0; i < MANY; i++) CHECK_OK(hutch_close(caches[i]));
+
+  const struct rlimit few = {(rlim_t)8 << 30, RLIM_INFINITY};
+  CHECK(setrlimit(RLIMIT_AS, &few) == 0);
+  for (int i = 0; i < 4; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "few%d", i);
+    caches[i] = open_cache(scratch(name).text, &options);
+    CHECK_OK(put_size(caches[i], "key", 1 << 20));
+  }
+  large = malloc((size_t)3 << 30);
+  CHECK(large);
+  free(large);
+  for (int i = 0; i < 4; i++) CHECK_OK(hutch_close(caches[i]));
 }
 
 TEST(trap_21_free_space_is_asked_of_the_directory) {

@@ -31,17 +31,18 @@ TEST(zero_is_the_default_in_every_field) {
   for (int i = 0; i < 4; i++) {
     hutch_options options = {.struct_size = known[i]};
     path directory = scratch((char[]){(char)('a' + i), 0});
-    hutch_cache *cache = open_cache(directory.text, i == 0 ? NULL : &options);
+    hutch_cache *cache = NULL;
+    CHECK_OK(hutch_open(directory.text, i == 0 ? NULL : &options, &cache));
     hutch_cache_limits expected = defaults();
     check_limits(&expected, cache);
-    /* A value of 20,480 bytes is in its row, a longer one has a file. */
-    CHECK_OK(put_size(cache, "row", 20480));
+    /* A value of a quarter of a segment is in the log, a longer one has a file. */
+    CHECK_OK(put_size(cache, "inline", 262144));
     CHECK_EQUAL(0, files_below(directory.text));
-    CHECK_OK(put_size(cache, "file", 20481));
+    CHECK_OK(put_size(cache, "file", 262145));
     CHECK_EQUAL(1, files_below(directory.text));
     /* There are threads that carry out tasks. */
     hutch_task *task;
-    CHECK_OK(hutch_get_async(cache, KEY("row"), NULL, &task));
+    CHECK_OK(hutch_get_async(cache, KEY("inline"), NULL, &task));
     CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
     hutch_task_release(task);
     CHECK_OK(hutch_close(cache));
@@ -364,7 +365,7 @@ TEST(the_storage_kind_is_chosen_at_the_first_use) {
   size_t size;
   CHECK_OK(hutch_path(cache, KEY("other"), file, sizeof file, &size));
   CHECK_OK(hutch_close(cache));
-  cache = open_cache(directory.text, NULL);
+  CHECK_OK(hutch_open(directory.text, NULL, &cache));
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
 }
@@ -620,7 +621,8 @@ static void open_either(void *context, int index) {
 TEST(many_threads_open_either_two_directories) {
   run_threads(4, open_either, scratch("b").text);
   for (int i = 0; i < 2; i++) {
-    hutch_cache *cache = open_cache(scratch(i ? "a" : "b").text, NULL);
+    hutch_cache *cache = NULL;
+    CHECK_OK(hutch_open(scratch(i ? "a" : "b").text, NULL, &cache));
     hutch_check_report report = {.struct_size = sizeof report};
     CHECK_OK(hutch_check(cache, 0, &report));
     CHECK_EQUAL(0, report.damaged + report.counters + report.manifest);

@@ -11,7 +11,7 @@ static hutch_options change(void) { return (hutch_options){.struct_size = sizeof
 
 TEST(the_defaults_are_told) {
   hutch_options given = {.struct_size = sizeof given};
-  if (on_log()) given.storage = HUTCH_STORAGE_LOG;
+  if (!on_log()) given.storage = HUTCH_STORAGE_MIXED;
   hutch_cache *cache = open_cache(scratch("cache").text, &given);
   hutch_options told = options_of(cache);
   CHECK_EQUAL(HUTCH_POLICY_ADAPTIVE, told.policy);
@@ -65,8 +65,7 @@ TEST(the_options_of_one_cache_open_another) {
                          .on_background = HUTCH_SHRINK_EXPIRED, .low_water = 25};
   given.disk.count = 17;
   use_clock(&given, &clock);
-  if (on_log()) given.storage = HUTCH_STORAGE_LOG;
-  else given.durability = HUTCH_DURABILITY_POWER, given.storage = HUTCH_STORAGE_FILE;
+  if (!on_log()) given.durability = HUTCH_DURABILITY_POWER, given.storage = HUTCH_STORAGE_FILE;
   hutch_cache *first = open_cache(scratch("first").text, &given);
   hutch_options told = options_of(first);
   CHECK(told.clock == given.clock && told.clock_context == &clock && !told.clock_release);
@@ -174,7 +173,7 @@ static hutch_cache *evicting_by(
     uint32_t policy, uint64_t count, uint64_t cost, test_clock *clock) {
   hutch_options given = unlimited_options();
   use_clock(&given, clock);
-  if (on_log()) given.storage = HUTCH_STORAGE_LOG;
+  if (!on_log()) given.storage = HUTCH_STORAGE_MIXED;
   if (count > 0) given.disk.count = count;
   if (cost > 0) given.disk.cost = cost;
   given.disk_policy = policy;

@@ -24,13 +24,13 @@ hutch_cache *check_open(const char *file, int line, const char *directory,
 
 /* ----------------------------------------------------------------- options */
 
-bool on_log(void) { return getenv("HUTCH_TEST_LOG"); }
+bool on_log(void) { return !getenv("HUTCH_TEST_SQLITE"); }
 
 hutch_options default_options(void) {
   /* With one threshold the same values have files in either store. */
   return (hutch_options){.struct_size = sizeof(hutch_options),
                          .inline_threshold = on_log() ? 20480 : 0,
-                         .storage = on_log() ? HUTCH_STORAGE_LOG : HUTCH_STORAGE_DEFAULT};
+                         .storage = on_log() ? HUTCH_STORAGE_DEFAULT : HUTCH_STORAGE_MIXED};
 }
 
 hutch_tier_limits no_limits(void) {

@@ -27,6 +27,7 @@ import Testing
   private func cache(_ directory: String?, _ clock: Calls) -> OpaquePointer {
     var options = hutch_options()
     options.struct_size = MemoryLayout<hutch_options>.size
+    options.storage = UInt32(HUTCH_STORAGE_MIXED)
     options.clock = { context in
       Calls.at(context).add()
       return 1_800_000_000_000_000_000
@@ -142,6 +143,7 @@ import Testing
     codec.context_release = { Calls.at($0).add() }
     var options = hutch_options()
     options.struct_size = MemoryLayout<hutch_options>.size
+    options.storage = UInt32(HUTCH_STORAGE_MIXED)
     var cache: OpaquePointer?
     withUnsafePointer(to: codec) {
       options.object_codec = $0

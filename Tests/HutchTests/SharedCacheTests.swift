@@ -18,6 +18,7 @@ import Testing
 
     init() throws {
       var options = OpenOptions()
+      options.disk.kind = .mixed
       options.disk.sharing = .shared
       options.disk.limits = TierLimits()
       options.disk.limits.count = 1
@@ -94,6 +95,7 @@ import Testing
 
     init() throws {
       var options = OpenOptions()
+      options.disk.kind = .mixed
       options.disk.sharing = .shared
       options.tasks.workers = 0
       opening = try Opening.onDirectory(path, options, clock: TestTime().clock()).opening

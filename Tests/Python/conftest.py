@@ -63,21 +63,19 @@ def _is_new(directory):
         return True
 
 
-def _log_by_default(opening):
-    # With one threshold the same values have files in either store.
+def _sqlite_by_default(opening):
     @functools.wraps(opening)
     def opened(self, directory=None, **options):
         if directory is not None and options.get("storage") is None and _is_new(directory):
-            options["storage"] = "log"
-            options.setdefault("inline_threshold", 20_480)
+            options["storage"] = "mixed"
         opening(self, directory, **options)
 
     return opened
 
 
-# HUTCH_TEST_LOG: a new directory is of the kind "log" unless its test names another one.
-if os.environ.get("HUTCH_TEST_LOG"):
-    hutch.Cache.__init__ = _log_by_default(hutch.Cache.__init__)
+# HUTCH_TEST_SQLITE: a new directory is of the kind "mixed" unless its test names another one.
+if os.environ.get("HUTCH_TEST_SQLITE"):
+    hutch.Cache.__init__ = _sqlite_by_default(hutch.Cache.__init__)
 
 
 class Clock:

@@ -172,7 +172,8 @@ def test_a_walk_that_is_cancelled_ends(cache: hutch.Cache):
 def test_files(directory, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100_000)
-    with hutch.Cache(directory, memory=NO_LIMITS, disk=NO_LIMITS) as cache:
+    options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "inline_threshold": 20_480}
+    with hutch.Cache(directory, **options) as cache:
 
         async def program() -> None:
             with pytest.raises(KeyError):

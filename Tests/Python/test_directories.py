@@ -150,8 +150,8 @@ def test_where_values_are_kept(directory, storage, inline, beside):
         assert cache["small"] == b"s" * 5000 and cache["large"] == b"l" * 5001
 
 
-def test_the_threshold_is_20480_bytes(directory):
-    with hutch.Cache(directory) as cache:
+def test_the_threshold_of_a_database_is_20480_bytes(directory):
+    with hutch.Cache(directory, storage="mixed") as cache:
         cache["small"] = b"s" * 20480
         cache["large"] = b"l" * 20481
         assert large_files(directory, 20480) == 0 and large_files(directory, 20481) == 1

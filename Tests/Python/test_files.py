@@ -91,7 +91,7 @@ def test_a_value_is_read_as_a_file(cache: hutch.Cache, seed: int) -> None:
 
 def test_a_path_and_a_hold(directory: Path, seed: int) -> None:
     data = random.Random(seed).randbytes(100_000)
-    with hutch.Cache(directory, disk=NO_LIMITS) as cache:
+    with hutch.Cache(directory, disk=NO_LIMITS, inline_threshold=20_480) as cache:
         cache.set("large", data, suffix=".jpg")
         cache["small"] = "value"
         path = cache.path("large")
@@ -114,6 +114,6 @@ def test_a_path_and_a_hold(directory: Path, seed: int) -> None:
 
 def test_a_long_path(tmp_path: Path) -> None:
     directory = tmp_path.joinpath(*["long" * 20] * 4)
-    with hutch.Cache(directory) as cache:
+    with hutch.Cache(directory, inline_threshold=20_480) as cache:
         cache["large"] = bytes(100_000)
         assert Path(cache.path("large")).stat().st_size == 100_000

@@ -14,7 +14,8 @@ class Subject:
     def __init__(self, path, clock) -> None:
         self.path = path
         self.expired: list[hutch.Event] = []
-        self.cache = hutch.Cache(path, memory=NO_LIMITS, disk=NO_LIMITS, clock=clock, workers=1)
+        options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "inline_threshold": 20_480}
+        self.cache = hutch.Cache(path, clock=clock, workers=1, **options)
         self.cache.listen(self.hear, hutch.EventKind.DID_REMOVE)
 
     def hear(self, event) -> None:

@@ -123,6 +123,7 @@ extension DiskTier {
         counters.damaged.add()
         try setAside(directory)
       case .absent, .foreign, .newer:
+        attachment.isNew = true
         // No entry names the content files of a manifest before this one.
         if hadFolders { content.beginSweep() }
       }

@@ -232,6 +232,10 @@ final class DiskTier: Storage, ForkingStorage {
     if attachment.changesLimits {
       observer?.log(LogLine(.info, "the opening has changed the limits of the directory"))
     }
+    if options.standsInForLog && attachment.isNew {
+      observer?.log(
+        LogLine(.info, "the file system does not suit a log; the directory has a SQLite database"))
+    }
     if attachment.setAside {
       observer?.log(
         LogLine(.warning, "the manifest was damaged, has been set aside, and a new one begun"))
@@ -279,6 +283,7 @@ final class DiskTier: Storage, ForkingStorage {
 
 /// The findings of the last opening in the directory, and what the next one has to go by.
 struct Attachment {
+  var isNew = false
   var setAside = false
   var unclean = false
   var changesLimits = false
@@ -290,6 +295,7 @@ struct Attachment {
   var isCondemned = false
 
   mutating func begin() {
+    isNew = false
     setAside = false
     unclean = false
     changesLimits = false

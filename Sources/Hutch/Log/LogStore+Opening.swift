@@ -54,7 +54,11 @@ extension LogStore {
     let index = try Mapping(
       indexFile.number, reach: IndexAt.slots + 2 * IndexAt.mostPages * LogPages.pageSize,
       least: IndexAt.slots + 1 << 24)
-    let log = try Mapping(logFile.number, reach: 1 << 40, least: 1 << 28)
+    // As far as the table of segments goes: a process that opens many directories has addresses
+    // for all of them.
+    let shift = Int(SharedWords(index.base).load(IndexAt.format) >> 32) + 4
+    let log = try Mapping(
+      logFile.number, reach: min(1 << 40, IndexAt.seatCount << shift), least: 1 << 28)
     index.adviseRandom()
     log.adviseRandom()
     try member.join(keepsOthersOut: keepsOthersOut)

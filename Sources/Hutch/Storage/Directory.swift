@@ -171,9 +171,7 @@ final class Directory {
   /// log), and locks that hold. A file system with users on other machines has neither. FUSE is
   /// accepted: it is mostly local.
   private static func isOnNetwork(_ descriptor: Int32) -> Bool {
-    var status = statfs()
-    guard fstatfs(descriptor, &status) == 0 else { return false }
-    switch UInt32(truncatingIfNeeded: status.f_type) {
+    switch fileSystem(descriptor) {
     case 0x6969,  // NFS
       0x517B, 0xFF53_4D42, 0xFE53_4D42,  // SMB, CIFS, SMB2
       0x0102_1997,  // 9p
@@ -186,6 +184,28 @@ final class Directory {
       return true
     default:
       return false
+    }
+  }
+
+  /// The number of the kind of file system; 0: unknown.
+  private static func fileSystem(_ descriptor: Int32) -> UInt32 {
+    var status = statfs()
+    guard fstatfs(descriptor, &status) == 0 else { return 0 }
+    return UInt32(truncatingIfNeeded: status.f_type)
+  }
+
+  /// False if a store to mapped memory may end the process (SIGBUS) on this file system although
+  /// the space was allocated before. One that copies on write allocates again for bytes that are
+  /// replaced, and may be full then; the server of a network or FUSE file system may be gone.
+  /// A directory that is not open is taken to be on a common file system.
+  var suitsMappedFiles: Bool {
+    guard isOpen else { return true }
+    switch Directory.fileSystem(descriptor) {
+    case 0x9123_683E, 0x2FC1_2FC1, 0xCA45_1A4E,  // btrfs, ZFS, bcachefs
+      0x6573_5546:  // FUSE, virtiofs
+      return false
+    default:
+      return !Directory.isOnNetwork(descriptor)
     }
   }
 }

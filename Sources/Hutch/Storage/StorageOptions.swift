@@ -29,6 +29,9 @@ struct StorageOptions {
   /// A directory that cannot be used is not a failure: the store is out of service until it can be
   /// used.
   var isOptional = false
+  /// The store stands in for the log store, which would be the default: the file system is not one
+  /// for a log.
+  var standsInForLog = false
 }
 
 /// Options that a caller may leave as they are.
@@ -45,7 +48,8 @@ struct OptionFields: OptionSet {
 /// How values are kept; fixed when a directory is new. The numbers of HUTCH_STORAGE_*. The kind
 /// decides which store a directory belongs to (`openStorage`).
 enum StorageKind: UInt32 {
-  /// As an option: the directory's kind; mixed for a new directory.
+  /// As an option: the directory's kind; for a new directory log, or mixed where the file system
+  /// is not one for a log.
   case unspecified = 0
   /// A value above the inline threshold has a file of its own, others are in their row.
   case mixed = 1

@@ -2,7 +2,9 @@
 // `Storage` says.
 
 /// Opens the store of a directory (see `StorageOpener`). A directory belongs to one store for its
-/// life: the files in it decide, and the option decides for a directory that has no store yet.
+/// life: the files in it decide, and the option decides for a directory that has no store yet. By
+/// default a new directory gets a log, or a SQLite database where the file system is not one for a
+/// log.
 func openStorage(
   _ directory: Directory, _ options: StorageOptions, _ clock: Clock
 ) throws(Failure) -> any Storage {
@@ -22,7 +24,8 @@ private func belongsToLog(_ directory: Directory, _ options: StorageOptions) -> 
   switch try? LogStub.look(directory) {
   case .stub: true
   case .other: false
-  case .absent, nil: options.kind == .log
+  case .absent, nil:
+    options.kind == .log || options.kind == .unspecified && directory.suitsMappedFiles
   }
 }
 
@@ -32,6 +35,7 @@ private func openStorage(
   if isLog { return try LogStorage.open(directory: directory, options: options, clock: clock) }
   var own = options
   if own.kind == .log { own.kind = .unspecified }
+  own.standsInForLog = options.kind == .unspecified && !directory.suitsMappedFiles
   return try DiskTier.open(directory: directory, options: own, clock: clock)
 }
 

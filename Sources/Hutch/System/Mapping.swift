@@ -10,9 +10,11 @@ struct Mapping: ~Copyable {
   let base: UnsafeMutableRawPointer
   let byteCount: Int
 
-  /// Maps `reach` bytes, or as many as there are addresses for, down to `least`.
+  /// Maps `reach` bytes, or as many as there are addresses for, down to `least`. Where the process
+  /// may have so many addresses only (RLIMIT_AS), a mapping takes a sixteenth of them at most.
   init(_ descriptor: Int32, reach: Int, least: Int) throws(Failure) {
-    var size = reach
+    let share = Int(hutch_most_addresses() / 16) & ~0xFFFF
+    var size = min(reach, max(least, share))
     while true {
       let mapped = mmap(
         nil, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0)

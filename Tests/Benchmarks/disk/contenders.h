@@ -98,7 +98,7 @@ typedef struct contender {
 } contender;
 
 static hutch_cache *whole;
-static uint32_t storage = HUTCH_STORAGE_DEFAULT;
+static uint32_t storage = HUTCH_STORAGE_MIXED;
 
 static void *hutch_begin(const char *path) {
   hutch_options options = {.struct_size = sizeof options};

@@ -5,7 +5,7 @@
 Values of bytes through each cache, in fresh directories below TMPDIR: set, replace, get, get of
 what is not there, delete. The contenders:
 
-    hutch          the default store, with its memory tier
+    hutch          with storage="mixed", and its memory tier
     hutch.disk     the view of its disk tier: every get reads the disk
     log, log.disk  the same with storage="log"
     module         hutch.diskcache
@@ -75,7 +75,7 @@ def opened(name: str, path: str) -> tuple[Any, Any]:
     elif kind == "module":
         cache = hutch.diskcache.Cache(path, size_limit=1 << 40)
     else:
-        storage = "log" if kind == "log" else None
+        storage = "log" if kind == "log" else "mixed"
         cache = hutch.Cache(path, memory=limits, disk=limits, storage=storage)
     return (cache.disk if view else cache), cache
 

@@ -88,10 +88,11 @@ class Cache(Entries):
             an entry at most a quarter of its tier. NO_LIMIT: none.
         time_to_live, time_to_idle: in seconds or as timedelta, for entries without their
             own; for both tiers, unless memory or disk set them.
-        storage: "mixed" (large values in files of their own), "sqlite" (all in
-            the database), "file", or "log" (no database: the fastest, with limits and
-            orders of its own; see THE LOG STORE in hutch.h). Fixed at the first
-            opening of a directory; None: the directory's, "mixed" for a new one.
+        storage: "log" (no database: the fastest, with limits and orders of its own;
+            see THE LOG STORE in hutch.h), or a SQLite database with large values in
+            files of their own ("mixed"), with all values ("sqlite") or with none
+            ("file"). Fixed at the first opening of a directory; None: the directory's;
+            for a new one "log", or "mixed" on file systems that do not suit a log.
         policy: how the memory tier evicts: "adaptive" (follows the best of several
             policies and weighs use against cost; the default), "lru", "lfu" or "fifo".
         disk_policy: how the disk tier evicts, by the same names; "adaptive" is what
@@ -101,9 +102,9 @@ class Cache(Entries):
             (several; all see a completed write, and the disk limits are those in
             force; the default) or "exclusive" (one process; the default with
             write_policy "on_eviction").
-        inline_threshold: with "mixed" and "log", a value with more bytes gets its
-            own file (None: 20,480; "log": 1 MiB, and never more than a quarter of a
-            segment); with "mixed" and NO_LIMIT no value does.
+        inline_threshold: with "log" and "mixed", a value with more bytes gets its
+            own file (None: "log": 1 MiB, and never more than a quarter of a segment;
+            "mixed": 20,480); with "mixed" and NO_LIMIT no value does.
         write_policy: for puts that name none: "through" (in both tiers; the
             default), "memory", "disk", or "on_eviction" (in memory, and on disk on
             eviction, flush() and close(): fast, but a kill of the process loses

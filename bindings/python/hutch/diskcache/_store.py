@@ -71,6 +71,8 @@ class Store:
         )
         self.entries = HutchCache(
             os.path.join(directory, ENTRIES),
+            # Its index finds the first and the last entry; a log would be read for each of them.
+            storage="mixed",
             sharing="shared",
             memory=memory,
             disk=unlimited,
