@@ -96,7 +96,7 @@ class Cache(Entries):
         policy: how the memory tier evicts: "adaptive" (follows the best of several
             policies and weighs use against cost; the default), "lru", "lfu" or "fifo".
         disk_policy: how the disk tier evicts, by the same names; "adaptive" is what
-            the storage is made for ("log": what was read more than once is kept for
+            the storage is made for ("log": an entry that was read more than once is kept for
             longer; the others: "lru").
         sharing: which processes may have the directory open at one time: "shared"
             (several; all see a completed write, and the disk limits are those in
@@ -202,7 +202,7 @@ class Cache(Entries):
         if _accelerator.module is not None and self._open_without_ctypes(path):
             note_open(self)
             return
-        # What a failure is, is in one place alone.
+        # An opening that failed is repeated by ctypes, which raises its exception.
         from ._opening import open_with
 
         open_with(self, directory, path, chosen)

@@ -48,7 +48,7 @@ so the value itself is what any other language expects. bytearray and memoryview
 bytes; else what comes back equals what went in, with the same type. NaN and infinities are
 written as Python's json writes them. Subclasses of these types are refused: they would come
 back as something else. A value whose extended data do not begin with ``py:`` comes back as
-bytes. What cannot be read is not found.
+bytes. A value that cannot be read is not found.
 """
 
 from __future__ import annotations

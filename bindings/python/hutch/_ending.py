@@ -63,7 +63,7 @@ def pause_if_ended() -> None:
     import threading
 
     thread = threading.current_thread()
-    # What threading has not started is a dummy: a thread of the library, or of another one.
+    # A thread that threading has not started is a dummy: one of the library, or of another one.
     if thread.daemon and not isinstance(thread, threading._DummyThread):
         threading.Event().wait()
 

@@ -101,7 +101,7 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         raise ValueError("the cache has not been opened")
 
     def _close(self) -> int | None:
-        """End what _open began: its status. None: it has ended before."""
+        """End the opening of _open: its status. None: it has ended before."""
         return None
 
     def _code_objects(self) -> None:

@@ -26,7 +26,7 @@ _contexts: dict[int, tuple[int, Any]] = {}
 _making = threading.Lock()
 # By the number of the object.
 _encoded: dict[int, bytes] = {}
-# What the last decoding of this thread has raised.
+# The exception of the last decoding of this thread.
 _raised = threading.local()
 
 

@@ -1,4 +1,4 @@
-"""An opening by ctypes, and what a failure of an opening is."""
+"""An opening by ctypes, and the exceptions of openings and closes."""
 
 from __future__ import annotations
 

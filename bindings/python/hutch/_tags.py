@@ -53,9 +53,9 @@ class Tags:
     def remove_tagged(self, tag: Key) -> int:
         """Remove the entries that were put with this tag. How many there were.
 
-        What was put with it before the call is gone from every tier afterwards,
-        also if the process is killed; what is put meanwhile goes or stays. What
-        has been put again with another tag, or none, stays. Objects go too.
+        An entry that was put with it before the call is gone from every tier afterwards,
+        also if the process is killed; an entry that is put meanwhile goes or stays. An
+        entry that has been put again with another tag, or none, stays. Objects go too.
         """
         name = tag_to_bytes(tag)
         removed = c_uint64()

@@ -175,10 +175,10 @@ class Walks:
         return Items(self, order, reverse)
 
     def each(self, visit: Callable[[Key, EntryInfo], Any]) -> None:
-        """Call visit(key, info) for every entry, in no order; what is true ends the walk.
+        """Call visit(key, info) for every entry, in no order; a result that is true ends the walk.
 
         No value is read. An entry that is present from beginning to end is seen exactly once.
-        visit may change the cache; what it raises ends the walk, and is raised here.
+        visit may change the cache; an exception of it ends the walk, and is raised here.
         """
         walk = Visit(self._pointer, visit)
         token = new_token()

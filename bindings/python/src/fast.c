@@ -83,7 +83,7 @@ static COLD PyObject *object_of_reference(fast *self, const hutch_found *found) 
   return object;
 }
 
-/* read_object, for the callers here a part of themselves. What is rare is a call, so that a hit
+/* read_object, for the callers here a part of themselves. The rare cases are calls, so that a hit
    saves few registers. */
 static inline PyObject *read_found(fast *self, const key *key) {
   char room[ROOM];
@@ -349,11 +349,11 @@ static PyObject *fast_decr(fast *self, PyObject *const *arguments, Py_ssize_t gi
 PyMethodDef fast_methods[] = {
     {"get", HUTCH_METHOD(fast_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, key, default=None)\n--\n\n"
-     "The value of key, or default. What is found on disk is brought into memory."},
+     "The value of key, or default. A value found on disk is brought into memory."},
     {"set", HUTCH_METHOD(fast_set), METH_FASTCALL | METH_KEYWORDS,
      "set($self, key, value, expire=None, *, idle=None, cost=None, suffix=None,\n"
      "    write_policy=None, tag=None)\n--\n\n"
-     "Store value under key, in place of what was there. Always True.\n\n"
+     "Store value under key, in place of the older value. Always True.\n\n"
      "TooLargeError, NoSpaceError: no tier took it, and older values are gone."},
     {"incr", HUTCH_METHOD(fast_incr), METH_FASTCALL | METH_KEYWORDS,
      "incr($self, key, delta=1, default=0, *, expire=None, idle=None, tag=None)\n--\n\n"
@@ -390,7 +390,7 @@ PyMethodDef fast_methods[] = {
     {"_handle", HUTCH_METHOD(fast_handle), METH_NOARGS,
      "The handle, as a number. The object keeps it valid."},
     {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,
-     "End what _open began. The status of hutch_close; None: it has ended before."},
+     "End the opening of _open. The status of hutch_close; None: it has ended before."},
     {"_code_objects", HUTCH_METHOD(fast_code_objects), METH_NOARGS,
      PyDoc_STR("Objects are the values of their keys.")},
     {"_keep_pairs", HUTCH_METHOD(fast_keep_pairs), METH_NOARGS,

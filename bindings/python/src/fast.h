@@ -38,7 +38,7 @@ extern hutch_dl hutch;
 /* A function that takes its arguments as METH_FASTCALL gives them, in a PyMethodDef. */
 #define HUTCH_METHOD(function) (PyCFunction)(void (*)(void))(function)
 
-/* What hits do not need stands in functions of its own, and behind the code of hits. */
+/* Code that hits do not need stands in functions of its own, and behind the code of hits. */
 #define RARELY(condition) __builtin_expect(!!(condition), 0)
 #define COLD __attribute__((noinline, cold))
 

@@ -1,4 +1,4 @@
-/* Values of JSON. What is rare in it, Python's json module writes and reads. */
+/* Values of JSON. Python's json module writes and reads the rare ones. */
 
 #include <string.h>
 

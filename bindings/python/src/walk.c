@@ -13,7 +13,7 @@ typedef struct head {
   uint32_t key_size, extended_size;
 } head;
 
-/* What a walk has collected: heads with their bytes, without gaps. */
+/* The entries that a walk has collected: heads with their bytes, without gaps. */
 typedef struct page {
   char *data;
   size_t size, capacity;

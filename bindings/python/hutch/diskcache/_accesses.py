@@ -4,7 +4,8 @@ A read does not write to hutch, whose order of accesses is exact to minutes. Und
 least-recently-used and least-frequently-used the reads are counted here as well, to the
 nanosecond: in a table of fixed size, a file that is mapped into memory, which all processes of a
 directory share. Readers write it without a lock: of two accesses at the same moment one may be
-lost. What the table lacks was never read, or not for a long time, or the policy was another one.
+lost. A key that the table lacks was never read, or not for a long time, or the policy was another
+one.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ class Entries(Base):
         with self._transact(retry) as store:
             record = store.find(name)
             if record is None:
-                # What cannot be read goes too, or the key would count as an entry for ever.
+                # An entry that cannot be read goes too, or it would count for ever.
                 store.drop(name, None)
                 return False
             self._drop(store, name, record)

@@ -71,7 +71,7 @@ class HutchBackend(BytesBackend):
         self.deserializer = deserialize
         cache = options.pop("cache", None)
         if cache is None:
-            # What the region stores are bytes, and no serializer of the cache has a part in it.
+            # The region stores bytes, and no serializer of the cache has a part in it.
             cache = open_cache(options.pop("directory", None), {**options, "serializer": None})
         self._cache: Cache = cache
 

@@ -28,7 +28,7 @@ except ImportError as error:
 class HutchDict(BaseStorage[str, Any]):
     """A mapping of requests-cache: the entries of a cache whose keys begin with a prefix.
 
-    An answer that no tier takes is evicted at once. What the serializer cannot read is None, as
+    An answer that no tier takes is evicted at once. One that the serializer cannot read is None, as
     with every backend.
     """
 
