@@ -107,8 +107,7 @@ static inline PyObject *read_found(fast *self, const key *key) {
 
 PyObject *read_object(fast *self, const key *key) { return read_found(self, key); }
 
-/* What a get answers if a read has given nothing. */
-static COLD PyObject *instead(PyObject *const *arguments, Py_ssize_t count) {
+COLD PyObject *default_of(PyObject *const *arguments, Py_ssize_t count) {
   if (PyErr_Occurred()) return NULL;
   PyObject *object = count == 2 ? arguments[1] : Py_None;
   Py_INCREF(object);
@@ -122,7 +121,7 @@ static PyObject *fast_get(fast *self, PyObject *const *arguments, Py_ssize_t cou
   if (RARELY(names || count < 1 || count > 2) || RARELY(!key_of_any(arguments[0], &key)))
     return slowly(self, GET, arguments, count, names);
   PyObject *object = read_found(self, &key);
-  return object ? object : instead(arguments, count);
+  return object ? object : default_of(arguments, count);
 }
 
 /* The exception of an item that a read has not given. */
@@ -181,11 +180,7 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
   if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
     return slowly(self, PIN, arguments, count, names);
   hutch_status status = look(self, &key, NULL, 0, &found);
-  if (status == HUTCH_NOT_FOUND) {
-    PyObject *other = count == 2 ? arguments[1] : Py_None;
-    Py_INCREF(other);
-    return other;
-  }
+  if (status == HUTCH_NOT_FOUND) return default_of(arguments, count);
   if (!is_fine(self, status)) return NULL;
   /* Empty bytes fit into no room; another kind than bytes is an error, which Python makes. */
   if (!found.value) return PyMemoryView_FromMemory("", 0, 0x100 /* PyBUF_READ */);
@@ -198,15 +193,11 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
 
 /* ------------------------------------------------------------------ writes */
 
-/* With the GIL if it is short and can neither touch a disk nor wait. */
 static hutch_status put_value(const fast *self, const key *key, const char *data, size_t size,
                               const hutch_put_options *options) {
-  if (self->is_in_memory && size <= LONG_PUT)
-    return hutch.put(self->cache, key->data, key->size, data, size, options, NULL);
-  hutch_status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = hutch.put(self->cache, key->data, key->size, data, size, options, NULL);
-  Py_END_ALLOW_THREADS
+  PyThreadState *released = release_gil(self->is_in_memory && size <= LONG_PUT);
+  hutch_status status = hutch.put(self->cache, key->data, key->size, data, size, options, NULL);
+  take_gil(released);
   return status;
 }
 
@@ -323,16 +314,10 @@ static PyObject *count(fast *self, int which, PyObject *const *arguments, Py_ssi
       (given > 2 && !int64_of(arguments[2], &initial)) || delta == INT64_MIN)
     return slowly(self, which, arguments, given, names);
   if (which == DECR) delta = -delta;
-  hutch_status status;
-  if (self->is_in_memory) {
-    status = hutch.increment(self->cache, key.data, key.size, delta, initial, &int_options,
-                             &result);
-  } else {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.increment(self->cache, key.data, key.size, delta, initial, &int_options,
-                             &result);
-    Py_END_ALLOW_THREADS
-  }
+  PyThreadState *released = release_gil(self->is_in_memory);
+  hutch_status status = hutch.increment(self->cache, key.data, key.size, delta, initial,
+                                        &int_options, &result);
+  take_gil(released);
   return is_fine(self, status) ? PyLong_FromLongLong(result) : NULL;
 }
 

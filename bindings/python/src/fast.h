@@ -98,6 +98,18 @@ PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *argume
 PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
                  PyObject *names);
 
+/* Releases the GIL for a call of the library, unless `keeps` is true: the call can neither touch a
+   disk nor wait, nor copy much. take_gil ends it. */
+static inline PyThreadState *release_gil(bool keeps) {
+  return keeps ? NULL : PyEval_SaveThread();
+}
+static inline void take_gil(PyThreadState *released) {
+  if (released) PyEval_RestoreThread(released);
+}
+
+/* The result of a call (key, default) that has found nothing; NULL: an exception is set. */
+PyObject *default_of(PyObject *const *arguments, Py_ssize_t count);
+
 /* False, with an exception, if check raises one for the status. */
 bool is_fine(fast *self, hutch_status status);
 

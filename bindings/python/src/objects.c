@@ -41,14 +41,10 @@ PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
   holder->object = arguments[1];
   holder->interpreter = PyInterpreterState_Get();
   /* A put that fails releases the object too. */
-  hutch_status status;
-  if (self->is_in_memory) {
-    status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder, NULL);
-  } else {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder, NULL);
-    Py_END_ALLOW_THREADS
-  }
+  PyThreadState *released = release_gil(self->is_in_memory);
+  hutch_status status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder,
+                                         NULL);
+  take_gil(released);
   if (!is_fine(self, status)) return NULL;
   Py_RETURN_NONE;
 }
@@ -73,10 +69,7 @@ PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
     hutch.object_release(object);
     if (!is_ours) return slowly(self, GET_OBJECT, arguments, count, names);
   }
-  if (found) return found;
-  found = count == 2 ? arguments[1] : Py_None;
-  Py_INCREF(found);
-  return found;
+  return found ? found : default_of(arguments, count);
 }
 
 PyObject *module_held(PyObject *module, PyObject *number) {
