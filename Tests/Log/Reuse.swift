@@ -68,15 +68,18 @@ private func churn(_ churn: Churn, _ random: inout Random) {
 
 /// Gives back all that maintenance gives back, and looks at the slices and at the end.
 private func giveBack(_ store: LogStore, at now: Moment) {
+  let most = 512 * 8 + 2 * LogFormat.units(Value.size(15, 0) + 400)
   var hasMore = true
   while hasMore {
     let before = store.words.load(IndexAt.keptHead)
     hasMore = store.giveBackDead(at: now.time)
     let copied = store.words.load(IndexAt.keptHead) &- before
-    check(copied < 8000 || copied > store.segmentUnits, "a slice copies much", Int(copied))
+    // A look costs one of 512, a copy one more for each 8 units.
+    check(
+      copied < most || copied > store.segmentUnits, "a slice copies much", Int(copied), Int(most))
   }
-  let most = 2 * store.usedSegments + 5
-  check(store.segmentCount <= most, "dead segments stay", store.segmentCount, most)
+  let segments = 2 * store.usedSegments + 5
+  check(store.segmentCount <= segments, "dead segments stay", store.segmentCount, segments)
   let report = trying { () throws(Failure) in try store.verify() }
   check(report.isSound, "the sums are wrong after that")
 }
@@ -99,24 +102,53 @@ private func clear() {
   check(store.count == 1000, "entries are missing", Int(store.count))
 }
 
-/// A few entries of each segment live: slices of maintenance move them.
+/// A few entries of each segment live, all of them large: slices of maintenance move them.
 private func thinOut() {
   let scratch = Scratch("thin")
-  let store = LogStore.openAt(scratch.path, TierLimits(cost: 64 << 20))
+  let store = LogStore.openAt(scratch.path, TierLimits(cost: 32 << 20))
   let now = LogStore.moment()
-  for key in 0..<8000 { store.put(key, 1, at: now) }
-  for key in 0..<8000 where key % 5 != 0 { store.remove(key, at: now) }
+  let keys = (0..<3000).map { 16 * $0 + 15 }
+  for key in keys { store.put(key, 1, at: now) }
+  for key in keys where key % 5 != 0 { store.remove(key, at: now) }
   giveBack(store, at: now)
-  for key in 0..<8000 {
+  for key in keys {
     check(store.round(key, at: now) == (key % 5 == 0 ? 1 : -1), "another value, of key", key)
   }
+}
+
+/// Maintenance gives back what is dead when no segment has begun for 10 seconds.
+private func wait() {
+  TestClock.stop()
+  let scratch = Scratch("wait")
+  let storage = LogStorage.openAt(scratch.path, .process, TierLimits(cost: 2_000_000))
+  let store = storage.store!
+  let now = LogStore.moment()
+  for key in 0..<1000 { store.put(key, 1, at: now) }
+  for key in 0..<1000 { store.remove(key, at: now) }
+  let segments = store.segmentCount
+  check(segments > 8, "too little for a test", segments)
+  func maintain() { storage.maintainAll(at: LogStore.moment()) }
+  maintain()
+  TestClock.pass(9 * second)
+  let next = store.words.load(IndexAt.next)
+  for round in 0..<100 where store.words.load(IndexAt.next) == next {
+    for key in 0..<20 { store.put(key, round, at: now) }
+  }
+  check(store.words.load(IndexAt.next) > next, "no segment was begun")
+  maintain()
+  TestClock.pass(9 * second)
+  maintain()
+  check(store.segmentCount >= segments, "what the next puts need is given back")
+  TestClock.pass(second)
+  maintain()
+  check(store.segmentCount <= 5, "dead segments stay", store.segmentCount)
 }
 
 /// Under `power` the place of a segment waits for a checkpoint: the log grows to 64 MB before it
 /// is used again, and nothing is given back.
 private func grow() {
   let scratch = Scratch("power")
-  let store = LogStore.openAt(scratch.path, TierLimits(cost: 1 << 30))
+  let store = LogStore.openAt(scratch.path, TierLimits(cost: 128 << 20))
   trying { () throws(Failure) in try store.raise(to: .power) }
   let now = LogStore.moment()
   let begun = store.words.load(IndexAt.begun)
@@ -173,5 +205,6 @@ func reuse(_ arguments: Arguments) -> Int32 {
     churn(Churn(keys: 80, hot: 72, limits: large, policy: .lru), &random)
     churn(Churn(keys: 60, hot: 60, limits: large, policy: .fifo, most: 52), &random)
   }
+  wait()
   return 0
 }

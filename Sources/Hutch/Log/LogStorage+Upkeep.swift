@@ -218,10 +218,26 @@ extension LogStorage {
     }
   }
 
+  /// The time for which no segment has begun before what is dead is given back: puts that go on use
+  /// it again.
+  private static let pauseBeforeGivingBack: Int64 = 10_000_000_000
+
   /// Gives back segments that are dead, beyond what the next puts need.
   private func giveBackDead(of store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     guard store.hasDispensable else { return false }
-    return try store.locked { () throws(Failure) in store.giveBackDead(at: moment.time) }
+    let now = Clock.read(CLOCK_MONOTONIC)
+    let next = store.words.load(IndexAt.next)
+    if next != quietNext.load(ordering: .relaxed) {
+      quietNext.store(next, ordering: .relaxed)
+      quietSince.store(now, ordering: .relaxed)
+    }
+    guard now - quietSince.load(ordering: .relaxed) >= LogStorage.pauseBeforeGivingBack else {
+      return false
+    }
+    return try store.locked { () throws(Failure) in
+      defer { quietNext.store(store.words.load(IndexAt.next), ordering: .relaxed) }
+      return store.giveBackDead(at: moment.time)
+    }
   }
 
   // MARK: check

@@ -87,6 +87,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let nextTry = Atomic<Int64>(0)
   /// The time of the next look whether other processes still have the directory open. Relaxed.
   let nextCount = Atomic<Int64>(0)
+  /// The number of the next segment when maintenance last saw a new one, and when that was, by
+  /// CLOCK_MONOTONIC. Relaxed: they only put off what is given back.
+  let quietNext = Atomic<UInt64>(0)
+  let quietSince = Atomic<Int64>(0)
   /// True if the process's list has the directory. Relaxed.
   let isListed = Atomic<Bool>(true)
 

@@ -260,6 +260,7 @@ extension LogStore {
       guard Files.write(value, to: logFile.number, at: place - logBase) else { return false }
     } else {
       let isFar = value.count >= LogStore.farSize
+      mapAhead(place, value.count)
       if checksum != 0 && !isFar { return false }
       let sum =
         isFar ? Checksum.copyingFar(value, to: place) : Checksum.copying(value, to: place)
@@ -267,6 +268,18 @@ extension LogStore {
     }
     CrashPoint.pass()
     return true
+  }
+
+  /// Loads from bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB
+  /// around it, and that of a store a page (Linux, `fault_around_bytes`).
+  @inline(never)
+  func mapAhead(_ start: UnsafeMutableRawPointer, _ count: Int) {
+    let first = Int(bitPattern: start) & ~7
+    let last = (first + count - 1) & ~7
+    for address in stride(from: first, to: last, by: LogStore.farSize) {
+      _ = SharedWords.load(UnsafeRawPointer(bitPattern: address).unsafelyUnwrapped)
+    }
+    _ = SharedWords.load(UnsafeRawPointer(bitPattern: last).unsafelyUnwrapped)
   }
 
   func slotForNew(
