@@ -36,6 +36,8 @@ final class OrderedWalk {
   /// 1 MB, and the keys.
   private static let room = 32_768
   private static let keysInLook = 128
+  /// Of a store's order the first page is short: many walks go no further than a few steps.
+  private static let keysInFirstLook = 16
 
   /// A key that the walk has a copy of.
   struct UnownedKey {
@@ -51,7 +53,7 @@ final class OrderedWalk {
     isStorages =
       handle.scope == .disk && order == .insertion && handle.cache.storage?.isOrdered ?? true
     began = handle.cache.clock.now
-    place = WalkPlace(descending: descending, limit: OrderedWalk.keysInLook)
+    place = WalkPlace(descending: descending, limit: OrderedWalk.keysInFirstLook)
   }
 
   deinit { drop() }
@@ -109,6 +111,7 @@ final class OrderedWalk {
         }
       }
       if let failure { throw failure }
+      place.limit = min(place.limit * 4, OrderedWalk.keysInLook)
       isEnd = place.isAtEnd
     } else {
       // Memory first: an entry that it gives up meanwhile is met in the store.

@@ -54,7 +54,7 @@ struct WalkPlace {
   /// True: from the newest entry back, if the store is ordered.
   let isDescending: Bool
   /// The most entries that one step of an ordered store looks at.
-  let limit: Int
+  var limit: Int
   /// The last entry that the walk has looked at. Nil: the walk has not begun.
   var last: Int64?
   /// Entries behind this one are newer than the walk. Nil: not known yet, or the store has no such
