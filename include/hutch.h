@@ -2126,16 +2126,16 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     checkpoint, or that was copied while it was open, is empty.
  *     Under HUTCH_DURABILITY_POWER a write or maintenance makes a checkpoint every 5 seconds
  *     and every 64 MB, so a loss of power undoes only the writes since, and takes no other
- *     entry; an entry that was evicted since may come back. Before a place in the log is used
- *     again there is a checkpoint that does not need it. hutch_flush makes all earlier writes
- *     safe. Under HUTCH_DURABILITY_SYNC a write, also a removal, a touch or an increment,
- *     returns when the disk has what it wrote; writes that wait at the same time share one
- *     wait for the disk. A clear, a trim to a size and hutch_set_limits wait for a
- *     checkpoint. If the disk refuses bytes of the log or of the index to any process, then no
- *     process makes a checkpoint, their writes under sync fail, and the last hutch_close
- *     returns HUTCH_IO. The next opening of the directory, when no process has it open, writes
- *     all of the log and the index once more, and the promise holds again if the disk takes
- *     that. An opening with either durability finds all entries again before it
+ *     entry; an entry that was evicted since may come back, unless its key was put or removed
+ *     after that. Before a place in the log is used again there is a checkpoint that does not
+ *     need it. hutch_flush makes all earlier writes safe. Under HUTCH_DURABILITY_SYNC a write,
+ *     also a removal, a touch or an increment, returns when the disk has what it wrote; writes
+ *     that wait at the same time share one wait for the disk. A clear, a trim to a size and
+ *     hutch_set_limits wait for a checkpoint. If the disk refuses bytes of the log or of the
+ *     index to any process, then no process makes a checkpoint, their writes under sync fail, and
+ *     the last hutch_close returns HUTCH_IO. The next opening of the directory, when no process
+ *     has it open, writes all of the log and the index once more, and the promise holds again if
+ *     the disk takes that. An opening with either durability finds all entries again before it
  *     returns, and writes all of the file system's pages to the disk once.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - At most 250 processes have the directory open at a time. If a process is stopped

@@ -144,6 +144,12 @@ private final class Machine {
     case 393..<396:
       let isWritten = trying { () throws(Failure) in try store.writeCheckpoint() }
       if isWritten { least = histories[0].states.count - 1 }
+    case 396 where evicts:
+      // Segments are given back.
+      trying { () throws(Failure) in
+        try store.setLimits(TierLimits(cost: limits.cost * 2 / 3), at: now.time)
+        try store.setLimits(limits, at: now.time)
+      }
     default: slice()
     }
     if durability == .sync {
@@ -165,6 +171,10 @@ private final class Machine {
 
   /// The machine goes down, and the directory is opened again. The index is not worth anything.
   func losePower() {
+    if !isDown {
+      let report = trying { () throws(Failure) in try store.verify() }
+      check(report.isSound, "the index was not sound, of machine", Int(running))
+    }
     safe = State(repeating: -1, count: Machine.keys)
     if durability != .process {
       let now = LogStore.moment()

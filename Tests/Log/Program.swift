@@ -31,9 +31,11 @@ func main(
     if strcmp(name, "triggers") == 0 { return triggers() }
     if strcmp(name, "refusals") == 0 { return refusals() }
     if strcmp(name, "locks") == 0 { return locks() }
+    if strcmp(name, "expirations") == 0 { return expirations() }
+    if strcmp(name, "versions") == 0 { return versions() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | triggers | refusals | locks | reuse [COUNT] [SEED] | lost_power [COUNT] [SEED]"
-      + " | lost_files [COUNT] [SEED]")
+      + " | triggers | refusals | locks | expirations | versions | reuse [COUNT] [SEED]"
+      + " | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

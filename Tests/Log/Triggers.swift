@@ -25,7 +25,7 @@ extension LogStorage {
 
 /// The machine goes down; the disk has all that was written to the files, and an index that does
 /// not count.
-private func loseIndex(_ path: String) {
+func loseIndex(_ path: String) {
   (path + "/hutch-index").withCString { name in
     guard let number = Files.open(name, O_RDWR) else { return }
     let file = Descriptor(owning: number)

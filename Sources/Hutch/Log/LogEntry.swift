@@ -26,8 +26,8 @@ import Synchronization
 /// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
 ///
 ///     removal    its key was removed: older entries of it are none. It has no value. Where there
-///                was no room for such a record, the entry that was removed becomes one: its fields
-///                say so, and its check stays as it was
+///                was no room for such a record, or a walk has removed an expired entry, the entry
+///                becomes one: its fields say so, and its check stays as it was
 ///     beginning  the first entry of a segment. Its key is the address at which the entries of the
 ///                segment before end, its value the floor at that time; 8 bytes each. In the stream
 ///                of kept entries the key is 0
@@ -36,7 +36,7 @@ import Synchronization
 /// index:
 ///
 ///      0  origin    the address that the entry had among the new ones. 0 and no other bits: the
-///                   copy was removed, and there was no room for a record
+///                   copy was removed, and there is no record of that
 ///      8  end       0, or the address of what replaced or removed it: the copy is none if the log
 ///                   that is there goes beyond that
 ///

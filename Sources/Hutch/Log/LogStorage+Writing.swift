@@ -18,7 +18,10 @@ extension LogStorage {
   /// Waits for the directory's lock if another process has it. Fails with `busy` if that process is
   /// stopped.
   func write(_ write: inout StoreWrite) {
-    if write.need == .ifPending, let key = write.entry?.key, !isBarred(Bytes(key), write.hash) {
+    // After an eviction reads see another state of the key than a loss of power may leave.
+    if write.need == .ifPending, let key = write.entry?.key, !isBarred(Bytes(key), write.hash),
+      !(uncounted?._withUnsafeGuaranteedRef { $0.needsRecord } ?? false)
+    {
       return
     }
     lookIfDue()

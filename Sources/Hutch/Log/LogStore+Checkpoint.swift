@@ -14,6 +14,7 @@ import Synchronization
 //     it finds nothing below `newFrom` and `keptFrom`: the cleaner had come so far
 //     a key that has no entry, but had one that was evicted since the checkpoint, gets a record of
 //     its removal all the same (`needsRecord`)
+//     an entry that was removed because its age had ended says so itself (`hide`)
 
 extension LogStore {
   /// True if the log has changed since the newest checkpoint that is on the disk.

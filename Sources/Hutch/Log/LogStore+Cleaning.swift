@@ -258,9 +258,6 @@ extension LogStore {
     if cleaned == nil {
       return loseRecorded(slot, page, entry, cause)
     }
-    if words.load(IndexAt.evicted) != words.load(IndexAt.begun) {
-      words.store(IndexAt.evicted, words.load(IndexAt.begun))
-    }
     let hasGhost = cause == .evicted && cleaned?.0 == .new && policy == .adaptive
     drop(slot, page, entry, cleaned: cleaned, leavesGhost: hasGhost)
   }
@@ -278,6 +275,8 @@ extension LogStore {
       if isRebuilding { giveUpRebuilding() }
     }
     drop(slot, page, entry)
+    // It may be of ages that the directory has no more when the log is read again.
+    if cause == .expired { hide(entry) }
   }
 
   private func move(

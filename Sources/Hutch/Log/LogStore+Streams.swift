@@ -337,7 +337,7 @@ extension LogStore {
     SharedWords.store(trailer + 8, trailerWord(end, behind: entry.address))
   }
 
-  /// A kept entry has been removed, and no record of that could be appended.
+  /// A kept entry has been removed, and there is no record of that.
   func dropOrigin(of entry: LogEntry.Head) {
     if let trailer = trailer(entry) { SharedWords.store(trailer, 0) }
   }

@@ -26,7 +26,8 @@ struct LogWrite {
   var counterHash: UInt64
   /// True: a put with an older version than the entry that is there is not carried out.
   var yieldsToNewer = true
-  /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing.
+  /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing, unless a
+  /// loss of power might bring one back.
   var isOfExisting = false
 
   /// The outcome of a put: stored; `none`, if a newer version superseded it; too large, or no
@@ -118,9 +119,9 @@ extension LogStore {
       return
     }
     if write.isOfExisting && write.existing == 0 {
-      // The entry that is there is of another codec.
+      // The entry that is there has expired, or is of another codec.
       write.existed = false
-      return
+      if match != nil || !needsRecord { return }
     }
     setMark(of: &write)
     switch write.kind {
@@ -364,14 +365,16 @@ extension LogStore {
       if isRebuilding { giveUpRebuilding() }
       if let match = find(key, hash) {
         drop(match.slot, match.page, match.entry)
-        if match.seat.isKept {
-          dropOrigin(of: match.entry)
-        } else {
-          match.entry.becomeRemoval()
-        }
+        hide(match.entry)
       }
       secureRemoval()
     }
+  }
+
+  /// An entry has been removed without a record: from here on it says so itself.
+  func hide(_ entry: LogEntry.Head) {
+    guard let seat = seat(of: entry.address) else { return }
+    if seat.isKept { dropOrigin(of: entry) } else { entry.becomeRemoval() }
   }
 
   /// Removes an entry that no caller has asked for by its key, with a record of the removal.
@@ -393,6 +396,9 @@ extension LogStore {
   ) {
     let size = entry.charge
     loseFile(of: entry)
+    if cleaned != nil && words.load(IndexAt.evicted) != words.load(IndexAt.begun) {
+      words.store(IndexAt.evicted, words.load(IndexAt.begun))
+    }
     if cleaned == nil, let seat = seat(of: entry.address) {
       noteEnd(of: entry, seat, at: words.load(IndexAt.head))
     }
