@@ -1052,8 +1052,8 @@ HUTCH_API hutch_status hutch_info_many(hutch_cache *cache, const void *const *ke
  *
  * The answer per key is that of hutch_put, with the same options (may be NULL) for all
  * keys. hutch_batch_put_result has the result of the put. values[i] may be NULL if
- * value_sizes[i] is 0. Many puts share a commit, so one call is many times faster than as
- * many calls of hutch_put. Since 0.1.
+ * value_sizes[i] is 0. In a database many puts share a commit, so one call is several times
+ * faster than as many calls of hutch_put; in a log it takes as long. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_many(hutch_cache *cache, const void *const *keys,
                                       const size_t *key_sizes, const void *const *values,
@@ -1063,7 +1063,8 @@ HUTCH_API hutch_status hutch_put_many(hutch_cache *cache, const void *const *key
 /*
  * hutch_remove_many - remove entries
  *
- * The answer per key is that of hutch_remove. Many removals share a commit. Since 0.1.
+ * The answer per key is that of hutch_remove. In a database many removals share a commit.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *keys,
                                          const size_t *key_sizes, size_t count, hutch_batch **out);
@@ -1073,8 +1074,8 @@ HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *
  *
  * The call removes from every tier each entry that was put before the call under a key that
  * begins with the prefix or is the prefix. An entry that is put during the call is removed
- * or stays. Each entry is removed as by hutch_remove: the listener gets its events. Many
- * removals share a commit, and other calls run between them. *removed (may be NULL)
+ * or stays. Each entry is removed as by hutch_remove: the listener gets its events. In a
+ * database many removals share a commit. Other calls run between them. *removed (may be NULL)
  * receives the number of entries removed, also if the call fails. prefix_size:
  * 1..HUTCH_KEY_MAX. HUTCH_OK: also if there was no such entry. Since 0.1.
  */
@@ -1092,11 +1093,11 @@ HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefi
  * would store with the tag, does not store (HUTCH_SUPERSEDED). The tag of a load is known
  * when the load is answered. A caller that takes part in such a load after the call gets
  * the value, which is not stored. Objects that were put with the tag are removed too. Each
- * entry is removed as by hutch_remove: the listener gets its events. Many removals share a
- * commit, and other calls run between them.
+ * entry is removed as by hutch_remove: the listener gets its events. In a database many
+ * removals share a commit. Other calls run between them.
  *
- * The disk tier finds the entries by an index. The memory tier scans all of its entries:
- * the call takes O(entries in memory). *removed (may be NULL) receives the number of
+ * A database finds the entries by an index. A log, and the memory tier, scan all of their
+ * entries: the call takes O(entries) there. *removed (may be NULL) receives the number of
  * entries removed, also if the call fails. HUTCH_OK: also if there was no such entry. Since
  * 0.1.
  */

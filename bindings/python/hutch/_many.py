@@ -187,7 +187,8 @@ class Many:
     ) -> None:
         """Store values, a mapping or pairs of key and value, each like set.
 
-        On disk several times faster than as many calls of set, since puts share commits.
+        In a database several times faster than as many calls of set, since puts share
+        commits; in a log a call of set for each value takes no longer.
         """
         self._put_all(values, expire, idle, cost, write_policy, tag, None)
 
