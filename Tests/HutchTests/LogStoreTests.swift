@@ -673,16 +673,24 @@ import Testing
     for round in 0..<rounds {
       let fixture = try Fixture(TierLimits(cost: 200_000, count: 400))
       for i in 0..<300 { try fixture.put("key-\(i)", "value-\(i)") }
-      let places = [0..<640, 1024..<1100, IndexAt.seats..<IndexAt.seats + 256,
+      // Of the log of a machine that has lost power a new index is made.
+      let losesPower = round % 8 == 7
+      if losesPower {
+        try fixture.store.writeCheckpoint()
+        try fixture.put("key-1", "next-1")
+        try fixture.change("hutch-index", at: IndexAt.boot) { $0 ^ 1 }
+      }
+      let places = [0..<640, 640..<1024, 1024..<1100, IndexAt.seats..<IndexAt.seats + 256,
         IndexAt.pageTable..<IndexAt.pageTable + 64, IndexAt.slots..<IndexAt.slots + 8192]
       let isLog = round % 4 == 3
-      let range = isLog ? 0..<30_000 : places[Int(random.next() % 5)]
+      let range = isLog ? 0..<30_000 : places[Int(random.next() % 6)]
       for _ in 0...random.next() % 6 {
         let place = range.lowerBound + Int(random.next() % UInt64(range.count))
         let byte = UInt8(random.next() & 255)
         try fixture.change(isLog ? "hutch-log" : "hutch-index", at: place) { byte < 100 ? $0 ^ 1 : byte }
       }
       guard (try? fixture.reopen(closing: false)) != nil else { continue }
+      if losesPower { try fixture.rebuild() }
       for i in 0..<300 {
         let value = try fixture.get("key-\(i)")
         #expect(value == nil || value == "value-\(i)" || value == "next-\(i)", "seed \(testSeed)")
