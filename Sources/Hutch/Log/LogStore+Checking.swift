@@ -16,6 +16,8 @@ extension LogStore {
       var files: UInt64 = 0
       var units = GrowingArray<UInt64>()
       try units.append(0, IndexAt.seatCount)
+      // Not `units.elements` within the closure: that breaks the compiler's thread sanitizer (6.3.1).
+      let sums = units.elements
       eachPage { page in
         for i in 0..<LogPages.buckets * LogPages.bucketSlots {
           let word = SlotWord(SharedWords.load(page.base + i * 8))
@@ -41,7 +43,7 @@ extension LogStore {
           report.bytes += UInt64(entry.record.size)
           live += entry.charge
           files += entry.file?.charge ?? 0
-          units.elements[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
+          sums[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
         }
       }
       report.manifest = misplacedSegments()
