@@ -16,7 +16,7 @@ extension LogStore {
       var files: UInt64 = 0
       var units = GrowingArray<UInt64>()
       try units.append(0, IndexAt.seatCount)
-      // Not `units.elements` within the closure: that breaks the compiler's thread sanitizer (6.3.1).
+      // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
       let sums = units.elements
       eachPage { page in
         for i in 0..<LogPages.buckets * LogPages.bucketSlots {
