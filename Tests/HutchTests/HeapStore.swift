@@ -237,6 +237,16 @@ final class HeapStore: Storage, @unchecked Sendable {
     return record
   }
 
+  func tag(
+    of key: Bytes, _ hash: UInt64, at moment: Moment,
+    visit: (_ version: UInt64, _ tag: Bytes) -> Void
+  ) throws(Failure) {
+    guard let record = try info(key, hash, at: moment) else { return }
+    if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
+    guard let block = try get(key, hash, at: moment, isAccess: false) else { return }
+    visit(block.unowned.version, block.unowned.extended.tag)
+  }
+
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     lock.withLock {
       guard let row = medium.rows[Array(key)], row.record.version <= version, !row.isBarred else {

@@ -20,9 +20,7 @@ extension DiskTier {
     LeftOvers.remove(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
     lock.unlink(in: directory)
-    if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
-      throw .system("the cache has been removed, and its directory cannot be")
-    }
+    try directory.removeIfEmpty()
     return true
   }
 

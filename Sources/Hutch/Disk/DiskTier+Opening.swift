@@ -98,9 +98,7 @@ extension DiskTier {
   /// The directory's manifest, in order: a damaged one is set aside, a missing one is made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
     try refuseOthers(directory)
-    let hadFolders = ContentPath.folders.withPointer {
-      Files.status($0, at: directory.descriptor) != nil
-    }
+    let hadFolder = ContentFiles.hasFolder(in: directory)
     try makeFolders(directory)
     var kind = try ManifestFile.look(directory)
     for _ in 0..<2 {
@@ -125,7 +123,7 @@ extension DiskTier {
       case .absent, .foreign, .newer:
         attachment.isNew = true
         // No entry names the content files of a manifest before this one.
-        if hadFolders { content.beginSweep() }
+        if hadFolder { content.beginSweep() }
       }
       try ManifestFile.create(
         options.kind == .unspecified ? .mixed : options.kind, committer.durability,

@@ -16,9 +16,7 @@ extension LogStorage {
     for name in [LogStore.indexName, LogStore.logName, LogStub.name, LogMember.name] {
       _ = Files.unlink(Files.path(name), at: directory.descriptor)
     }
-    if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
-      throw .system("the cache has been removed, and its directory cannot be")
-    }
+    try directory.removeIfEmpty()
     return true
   }
 }

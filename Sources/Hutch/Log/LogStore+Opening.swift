@@ -233,10 +233,7 @@ extension LogStore {
       set(IndexAt.limits + i * 8, checkpoint?[LogCheckpoint.At.limits + i] ?? words[i])
     }
     // No entry names the content files of an index before this one.
-    let hasFiles = ContentPath.folders.withPointer {
-      Files.status($0, at: directory.descriptor) != nil
-    }
-    set(IndexAt.loose, hasFiles ? 1 : 0)
+    set(IndexAt.loose, ContentFiles.hasFolder(in: directory) ? 1 : 0)
     var first = PageWord(page: 0, level: 0).bits
     guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
       withUnsafeBytes(

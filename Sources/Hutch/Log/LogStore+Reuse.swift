@@ -33,9 +33,9 @@ extension LogStore {
   }
 
   /// Whether a segment is to be cleaned before the log grows.
-  var canReuse: Bool { !hasSpare && findReusable() != nil }
+  var canReuse: Bool { findReusable() != nil }
 
-  /// That segment; nil: there is none, or a spare one.
+  /// That segment; nil: there is none, or there is a spare one.
   private func findReusable() -> Reusable? {
     if hasSpare || isRebuilding { return nil }
     guard let found = mostlyDead ?? blocking else { return nil }

@@ -84,7 +84,7 @@ final class Directory {
     guard let status = Files.status(of: number) else {
       throw .system("cannot look at the directory", otherwise: .badDirectory)
     }
-    if !allowsNetwork && isOnNetwork(number) {
+    if !allowsNetwork && isOfNetwork(fileSystem(number)) {
       throw Failure(.unsupported, "the directory is on a network file system")
     }
     guard let absolute = realpath(text, nil) else {
@@ -109,6 +109,13 @@ final class Directory {
       }
       guard isListed else { throw .opening("cannot list the directory") }
       return isEmpty
+    }
+  }
+
+  /// Removes the directory of a cache that has been removed, unless other files are in it.
+  func removeIfEmpty() throws(Failure) {
+    if rmdir(path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
+      throw .system("the cache has been removed, and its directory cannot be")
     }
   }
 
@@ -170,8 +177,8 @@ final class Directory {
   /// A store needs memory shared by all processes that have a file open (SQLite for its write-ahead
   /// log), and locks that hold. A file system with users on other machines has neither. FUSE is
   /// accepted: it is mostly local.
-  private static func isOnNetwork(_ descriptor: Int32) -> Bool {
-    switch fileSystem(descriptor) {
+  private static func isOfNetwork(_ fileSystem: UInt32) -> Bool {
+    switch fileSystem {
     case 0x6969,  // NFS
       0x517B, 0xFF53_4D42, 0xFE53_4D42,  // SMB, CIFS, SMB2
       0x0102_1997,  // 9p
@@ -200,12 +207,13 @@ final class Directory {
   /// A directory that is not open is taken to be on a common file system.
   var suitsMappedFiles: Bool {
     guard isOpen else { return true }
-    switch Directory.fileSystem(descriptor) {
+    let fileSystem = Directory.fileSystem(descriptor)
+    switch fileSystem {
     case 0x9123_683E, 0x2FC1_2FC1, 0xCA45_1A4E,  // btrfs, ZFS, bcachefs
       0x6573_5546:  // FUSE, virtiofs
       return false
     default:
-      return !Directory.isOnNetwork(descriptor)
+      return !Directory.isOfNetwork(fileSystem)
     }
   }
 }

@@ -232,17 +232,6 @@ extension Storage {
     }
   }
 
-  // For a store without an index of tags: a tag is read with its entry.
-  func tag(
-    of key: Bytes, _ hash: UInt64, at moment: Moment,
-    visit: (_ version: UInt64, _ tag: Bytes) -> Void
-  ) throws(Failure) {
-    guard let record = try info(key, hash, at: moment) else { return }
-    if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
-    guard let block = try get(key, hash, at: moment, isAccess: false) else { return }
-    visit(block.unowned.version, block.unowned.extended.tag)
-  }
-
   var isOrdered: Bool { true }
   // For a store without that order.
   func keys(

@@ -119,6 +119,11 @@ enum ContentFiles {
     throw .system("cannot make a content file")
   }
 
+  /// True if the directory has, or has had, content files.
+  static func hasFolder(in directory: Directory) -> Bool {
+    ContentPath.folders.withPointer { Files.status($0, at: directory.descriptor) != nil }
+  }
+
   /// Makes the folder when it is first needed, or when another program has removed it; and the
   /// folder for removed files, which no removal makes: a directory that is being removed gets no
   /// new folder from maintenance.
