@@ -96,6 +96,13 @@ path scratch(const char *name) {
   return result;
 }
 
+path in_directory(const char *parent, const char *name) {
+  path result;
+  CHECK((size_t)snprintf(result.text, sizeof result.text, "%s/%s", parent, name) <
+        sizeof result.text);
+  return result;
+}
+
 static FTS *walk(const char *root) {
   char *roots[] = {(char *)root, NULL};
   FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);

@@ -99,6 +99,9 @@ typedef struct path {
    after it. NULL: the directory itself. */
 path scratch(const char *name);
 
+/* The path of a file in a directory. */
+path in_directory(const char *directory, const char *name);
+
 /* Calls visit for every file and directory below directory, with its path and what stat says of
    it. A file that maintenance removes meanwhile is left out. */
 void each_file(const char *directory,
@@ -194,6 +197,7 @@ hutch_put_options put_options(void);
 hutch_entry_info info_of(hutch_cache *cache, const char *key);
 hutch_entry_info info_of_value(const hutch_value *value);
 hutch_put_result new_result(void);
+hutch_check_report report_of(hutch_cache *cache, uint32_t flags);
 hutch_cache_limits limits_of(hutch_cache *cache);
 hutch_cache_stats stats_of(hutch_cache *cache);
 hutch_error last_error(void);

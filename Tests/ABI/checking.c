@@ -4,14 +4,8 @@
 
 #include <unistd.h>
 
-static hutch_check_report check_it(hutch_cache *cache, uint32_t flags) {
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, flags, &report));
-  return report;
-}
-
 static void check_clean(hutch_cache *cache, uint64_t entries) {
-  hutch_check_report report = check_it(cache, 0);
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(entries, report.entries);
   CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
 }
@@ -24,9 +18,9 @@ TEST_EACH_KIND(all_is_well) {
   }
   if (has_disk(k)) {
     check_clean(f->cache, 50);
-    hutch_check_report report = check_it(f->cache, 0);
+    hutch_check_report report = report_of(f->cache, 0);
     CHECK_EQUAL(10 * 50000 + 40 * 100, report.bytes);
-    report = check_it(f->cache, HUTCH_CHECK_QUICK);
+    report = report_of(f->cache, HUTCH_CHECK_QUICK);
     CHECK_EQUAL(50, report.entries);
     CHECK_EQUAL(0, report.bytes);
     CHECK_OK(hutch_check(f->cache, 0, NULL));
@@ -61,7 +55,7 @@ TEST(what_an_entry_counts_is_checked) {
 
   cache = open_cache(directory.text, &options);
   CHECK(stats_of(cache).disk.cost > cost + 30000000);
-  hutch_check_report report = check_it(cache, HUTCH_CHECK_QUICK);
+  hutch_check_report report = report_of(cache, HUTCH_CHECK_QUICK);
   CHECK_EQUAL(300, report.entries);
   CHECK_EQUAL(1, report.counters);
   CHECK_EQUAL(0, report.damaged + report.orphans + report.manifest);
@@ -90,7 +84,7 @@ TEST(damage_costs_its_entries) {
   each_file(directory.text, damage, &left);
 
   cache = open_cache(directory.text, &options);
-  hutch_check_report report = check_it(cache, 0);
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(17, report.entries);
   CHECK_EQUAL(3, report.damaged);
   CHECK_EQUAL(0, report.counters + report.manifest);
@@ -164,8 +158,7 @@ static void replace_or_check(void *context, int index) {
   beside *b = context;
   if (index == 0) {
     for (int i = 0; i < 200 / SANITIZED_BY; i++) {
-      hutch_check_report report = {.struct_size = sizeof report};
-      CHECK_OK(hutch_check(b->cache, HUTCH_CHECK_QUICK, &report));
+      hutch_check_report report = report_of(b->cache, HUTCH_CHECK_QUICK);
       CHECK_EQUAL(0, report.damaged + report.counters + report.manifest);
       CHECK_EQUAL(0, report.orphans);
     }

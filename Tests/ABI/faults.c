@@ -367,8 +367,7 @@ static bool run(int calls, int code, long n) {
       CHECK_OK(hutch_count(m.disk, &count));
       CHECK_EQUAL(HUTCH_STATE_UP, stats_of(m.disk).disk.state);
       judge(&m, false);
-      hutch_check_report report = {.struct_size = sizeof report};
-      CHECK_OK(hutch_check(m.disk, 0, &report));
+      hutch_check_report report = report_of(m.disk, 0);
       CHECK_EQUAL(0, report.damaged + report.counters + report.manifest + report.orphans);
       judge(&m, false);
     }
@@ -381,8 +380,7 @@ static bool run(int calls, int code, long n) {
   fault.left = 0;
   CHECK(open_it(&m, directory.text, &clock));
   judge(&m, true);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(m.disk, 0, &report));
+  hutch_check_report report = report_of(m.disk, 0);
   CHECK_EQUAL(0, report.damaged + report.counters + report.manifest + report.orphans);
   judge(&m, true);
   CHECK_OK(close_it(&m));

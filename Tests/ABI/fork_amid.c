@@ -21,8 +21,7 @@ static void put_in_child(hutch_cache *cache, bool late) {
 }
 
 static void check_sound(hutch_cache *cache) {
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, 0, &report));
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
 }
 

@@ -111,8 +111,7 @@ PROCESS(judges, argument) {
   int64_t sum;
   CHECK_OK(hutch_increment(cache, KEY("steps"), 0, 0, NULL, &sum));
   CHECK_EQUAL(writers * STEPS, sum);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, 0, &report));
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(count, report.entries);
   CHECK_EQUAL(0, report.damaged + report.counters + report.manifest);
   if (argument[2] == '0') CHECK_EQUAL(0, report.orphans);
@@ -342,8 +341,7 @@ TEST(a_family_keeps_others_out_until_the_last_has_gone) {
     cache = open_cache(directory.text, &options);
     CHECK_TEXT(cache, "parent", "value");
     if (uses_it) CHECK_TEXT(cache, "child", "value");
-    hutch_check_report report = {.struct_size = sizeof report};
-    CHECK_OK(hutch_check(cache, 0, &report));
+    hutch_check_report report = report_of(cache, 0);
     CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
     CHECK_OK(hutch_close(cache));
   }

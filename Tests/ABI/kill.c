@@ -141,8 +141,7 @@ TEST(a_commit_larger_than_the_page_cache_is_whole) {
     free(data);
   }
   CHECK_EQUAL(ROWS + FEW, count_of(cache));
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, 0, &report));
+  report_of(cache, 0);
   CHECK_EQUAL(0, stats_of(cache).disk.damaged);
   CHECK_OK(hutch_close(cache));
 }

@@ -47,13 +47,6 @@ static void meet(_Atomic uint32_t *point, uint32_t round) {
   }
 }
 
-static path in_directory(const char *directory, const char *name) {
-  path result;
-  CHECK((size_t)snprintf(result.text, sizeof result.text, "%s/%s", directory, name) <
-        sizeof result.text);
-  return result;
-}
-
 PROCESS(opens_with_others, argument) {
   uint32_t own = (uint32_t)strtoul(argument, NULL, 10);
   const char *directory = strchr(argument, ':') + 1;
@@ -573,8 +566,7 @@ TEST(files_and_segments_share_the_limit) {
   CHECK_STATUS(HUTCH_TOO_LARGE, put_size(disk, "too large", LIMIT));
   uint64_t count = count_of(disk);
   CHECK(count <= before && count + 13 >= before);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_check_report report = report_of(disk, 0);
   CHECK_EQUAL(count, report.entries);
   CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
   CHECK_OK(hutch_clear(disk));
@@ -619,8 +611,7 @@ TEST(values_that_are_put_on_disk_alone) {
       free(data);
     }
   }
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_check_report report = report_of(disk, 0);
   CHECK_EQUAL(1, report.entries);
   CHECK_EQUAL(0, report.damaged + report.counters);
   hutch_cache_release(disk);
@@ -646,8 +637,7 @@ TEST(a_log_does_not_grow_while_most_of_it_is_dead) {
   struct stat status;
   CHECK(stat(scratch("cache/hutch-log").text, &status) == 0);
   CHECK(status.st_blocks * 512 <= 6 * SEGMENT);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_check_report report = report_of(disk, 0);
   CHECK_EQUAL(KEYS + 1, report.entries);
   CHECK_EQUAL(0, report.damaged + report.counters);
   hutch_value *value = get_value(disk, "old");
@@ -732,8 +722,7 @@ TEST(a_sweep_spares_the_files_of_processes_that_live) {
       kill(child.pid, SIGKILL);
       CHECK(waitpid(child.pid, &status, 0) == child.pid);
     }
-    hutch_check_report report = {.struct_size = sizeof report};
-    CHECK_OK(hutch_check(cache, 0, &report));
+    hutch_check_report report = report_of(cache, 0);
     CHECK_EQUAL(is_dead, report.orphans);
     CHECK_EQUAL(1 - is_dead, contents_of(directory.text).files);
   }

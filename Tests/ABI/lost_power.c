@@ -19,10 +19,8 @@ static hutch_options log_options(uint32_t durability) {
 
 /* The number of the boot in the index is another one. */
 static void lose_power(const char *directory) {
-  char index[4200];
   uint64_t boot = 77;
-  snprintf(index, sizeof index, "%s/hutch-index", directory);
-  int file = open(index, O_RDWR);
+  int file = open(in_directory(directory, "hutch-index").text, O_RDWR);
   CHECK(file >= 0 && pwrite(file, &boot, sizeof boot, 72) == sizeof boot);
   close(file);
 }
@@ -74,9 +72,7 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
     unsigned way = i % WAYS;
     uint32_t durability = durabilities[i / WAYS];
     check_note(ways[way]);
-    path directory = scratch(NULL);
-    snprintf(directory.text + strlen(directory.text),
-             sizeof directory.text - strlen(directory.text), "/%u", i);
+    path directory = scratch((char[]){'0' + (char)i, 0});
     hutch_options options = log_options(durability);
     hutch_cache *cache = open_cache(directory.text, &options);
     CHECK_OK(put_text(cache, "key", "value"));

@@ -292,8 +292,7 @@ TEST(the_disk_policy_changes_amid_random_calls) {
     }
     }
   }
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, 0, &report));
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(0, report.damaged);
   uint64_t cost;
   CHECK_OK(hutch_cost(disk, &cost));

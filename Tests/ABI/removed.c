@@ -15,11 +15,7 @@ static hutch_cache *open_quiet(test_clock *clock, hutch_options *options) {
   return open_cache(scratch("cache").text, options);
 }
 
-static path in_cache(const char *name) {
-  char text[300];
-  snprintf(text, sizeof text, "cache/%s", name);
-  return scratch(text);
-}
+static path in_cache(const char *name) { return in_directory(scratch("cache").text, name); }
 
 /* Removes what is in the directory, but for the names that begin with one of these. */
 static void remove_all_but(const char *const *spared) {
@@ -147,8 +143,7 @@ TEST(a_directory_with_left_overs_alone_is_used_again) {
   cache = open_quiet(&clock, &options);
   CHECK_TEXT(cache, "key", "value");
   CHECK_EQUAL(100000, info_of(cache, "large").size);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(cache, 0, &report));
+  hutch_check_report report = report_of(cache, 0);
   CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
   CHECK_OK(hutch_close(cache));
   CHECK_OK(hutch_destroy(scratch("cache").text));

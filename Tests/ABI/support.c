@@ -124,6 +124,12 @@ hutch_put_result new_result(void) {
   return (hutch_put_result){.struct_size = sizeof(hutch_put_result)};
 }
 
+hutch_check_report report_of(hutch_cache *cache, uint32_t flags) {
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(cache, flags, &report));
+  return report;
+}
+
 hutch_entry_info info_of(hutch_cache *cache, const char *key) {
   hutch_entry_info info = {.struct_size = sizeof info};
   CHECK_OK(hutch_info(cache, KEY(key), &info));

@@ -60,10 +60,8 @@ static hutch_status get_number(hutch_cache *cache, uint32_t key) {
 
 /* By stat only: to open and close the database's file drops SQLite's locks. */
 static struct stat state_of(path directory, const char *name) {
-  char file[4200];
-  snprintf(file, sizeof file, "%s/%s", directory.text, name);
   struct stat state;
-  CHECK(stat(file, &state) == 0);
+  CHECK(stat(in_directory(directory.text, name).text, &state) == 0);
   return state;
 }
 
@@ -183,8 +181,7 @@ TEST(trap_13_sums_beyond_two_gigabytes) {
   CHECK(cost_of(disk) >= before - UINT64_C(3001000000));
   for (key = 1; key < 5; key++) CHECK_OK(hutch_remove(disk, &key, sizeof key));
   CHECK(cost_of(disk) < 1 << 20);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_check_report report = report_of(disk, 0);
   CHECK_EQUAL(0, report.counters);
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
@@ -328,8 +325,7 @@ TEST(trap_6_the_sum_of_bytes_goes_on_where_it_was) {
   for (uint32_t key = 0; key < 20; key++) CHECK_OK(hutch_remove(cache, &key, sizeof key));
   CHECK_OK(hutch_maintain(cache, 0));
   CHECK(cost_of(disk) < 1 << 20);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_check_report report = report_of(disk, 0);
   CHECK_EQUAL(0, report.counters);
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
@@ -418,8 +414,7 @@ TEST_EACH_KIND(trap_23_what_is_replaced_is_charged_no_more) {
   CHECK_OK(hutch_maintain(f->cache, 0));
   CHECK(cost_of(f->cache) <= nothing + log);
   if (!has_disk(k)) return;
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(f->cache, 0, &report));
+  hutch_check_report report = report_of(f->cache, 0);
   CHECK_EQUAL(0, report.counters);
 }
 
@@ -436,9 +431,7 @@ PROCESS(sees_a_lock, file) {
 }
 
 static void check_locked(path directory, const char *name) {
-  char file[4200];
-  snprintf(file, sizeof file, "%s/%s", directory.text, name);
-  process child = start_process("sees_a_lock", file);
+  process child = start_process("sees_a_lock", in_directory(directory.text, name).text);
   CHECK_EQUAL(0, end_process(&child));
 }
 
@@ -454,8 +447,7 @@ TEST(trap_26_nothing_that_the_library_does_drops_sqlites_locks) {
   CHECK_OK(get_number(again, 1));
   CHECK_OK(hutch_close(again));
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  hutch_check_report report = {.struct_size = sizeof report};
-  CHECK_OK(hutch_check(disk, 0, &report));
+  report_of(disk, 0);
   hutch_cache_limits limits = limits_of(disk);
   limits.disk.count = 40;
   limits.disk.min_free = 1;

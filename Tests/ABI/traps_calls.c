@@ -343,8 +343,7 @@ TEST(trap_29_a_sweep_leaves_the_file_of_a_put_under_way) {
   CHECK_OK(hutch_writer_append(writer, data, LARGE));
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   for (int i = 0; i < 2; i++) {
-    hutch_check_report report = {.struct_size = sizeof report};
-    CHECK_OK(hutch_check(disk, 0, &report));
+    hutch_check_report report = report_of(disk, 0);
     CHECK_EQUAL(0, report.orphans);
     CHECK_OK(hutch_maintain(cache, 0));
   }
