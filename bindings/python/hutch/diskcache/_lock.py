@@ -6,7 +6,6 @@ import fcntl
 import os
 import threading
 import time
-import weakref
 
 from ._constants import Timeout
 
@@ -17,13 +16,12 @@ _PART = 8
 """A pause is this part of the time waited so far, so that a lock that is held for some microseconds
 does not stay free for milliseconds while others wait."""
 
-
-_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+_forks = 0  # How many forks lead to this process.
 
 
 def _begin_child() -> None:
-    for lock in list(_locks):
-        lock.is_inherited = True
+    global _forks
+    _forks += 1
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -38,11 +36,10 @@ class WriterLock:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.is_inherited = False  # The parent process has made it.
         self._begin()
-        _locks.add(self)
 
     def _begin(self) -> None:
+        self._forks = _forks
         self._threads = threading.RLock()
         self._depth = 0
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -52,11 +49,10 @@ class WriterLock:
 
         Timeout: another thread or process has it.
         """
-        if self.is_inherited:
+        if self._forks != _forks:
             # The parent's threads are not here, and its file would share the parent's lock.
             os.close(self._file)
             self._begin()
-            self.is_inherited = False
         if not self._threads.acquire(True, -1 if timeout is None else timeout):
             raise Timeout
         if not self._depth:
