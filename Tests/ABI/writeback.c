@@ -618,6 +618,49 @@ TEST(a_kill_loses_what_is_owed_and_brings_no_older_value_back) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Events of entries that leave memory while another thread replaces or removes them. */
+typedef struct leaving {
+  hutch_cache *cache;
+  _Atomic int ended, replaced, removed;
+} leaving;
+
+static void count_writes(void *context, const hutch_event *event) {
+  leaving *l = context;
+  if (((const char *)event->key)[0] != 'w') return;
+  if (event->cause == HUTCH_CAUSE_REPLACED) l->replaced++;
+  if (event->cause == HUTCH_CAUSE_REMOVED) l->removed++;
+}
+
+static void write_or_evict(void *context, int index) {
+  leaving *l = context;
+  for (int i = 0; index == 0 && i < 3000 * scale(); i++) {
+    char key[16];
+    sprintf(key, "w%d", i % 7);
+    CHECK_OK(put_text(l->cache, key, "old"));
+    CHECK_OK(put_text(l->cache, key, "new"));
+    CHECK_EQUAL(i + 1, l->replaced);
+    CHECK_OK(hutch_remove(l->cache, KEY(key)));
+    CHECK_EQUAL(i + 1, l->removed);
+  }
+  if (index == 0) l->ended = 1;
+  for (int i = 0; index == 1 && !l->ended; i++) {
+    char key[16];
+    sprintf(key, "e%d", i % 7);
+    CHECK_OK(put_text(l->cache, key, "other"));
+  }
+}
+
+TEST(a_write_of_an_entry_that_is_going_down_is_told) {
+  hutch_options options = deferring_options();
+  options.policy = HUTCH_POLICY_LRU;
+  options.memory.count = 2;
+  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  CHECK_OK(hutch_set_listener(l.cache, HUTCH_EVENT_DID_REMOVE, count_writes, &l, NULL));
+  run_threads(2, write_or_evict, &l);
+  CHECK_OK(hutch_set_listener(l.cache, 0, NULL, NULL, NULL));
+  CHECK_OK(hutch_close(l.cache));
+}
+
 TEST(what_the_disk_does_not_take_is_lost_only_when_memory_lets_it_go) {
   write_file(scratch("parent").text, "x", 1);
   hutch_options options = deferring_options();

@@ -59,8 +59,10 @@ extension Cache {
     var gone: Events.Pending.Side?
     var stored: Record?
     if kinds & Event.Kind.removals != 0 {
+      // In the order in which an entry goes down: no look misses one that goes meanwhile.
+      let resident = memory.peek(key, hash, at: moment)
       stored = storage.flatMap { (try? infoBelow(key, hash, at: moment, $0)) ?? nil }
-      gone = leaving(key, hash, stored, old, new == nil ? .removed : .replaced, at: moment)
+      gone = leaving(key, resident, stored, old, new == nil ? .removed : .replaced)
     }
     var added: Events.Pending.Side?
     if let new, kinds & Event.Kind.didAdd.rawValue != 0 {
@@ -78,10 +80,10 @@ extension Cache {
   /// The entry that a write is about to remove or replace: memory's, or else the store's, whose
   /// value is known if it is the one of `old`. Nil: there is none.
   private func leaving(
-    _ key: Bytes, _ hash: UInt64, _ stored: Record?, _ old: UnownedBlock?, _ cause: Event.Cause,
-    at moment: Moment
+    _ key: Bytes, _ resident: consuming Block?, _ stored: Record?, _ old: UnownedBlock?,
+    _ cause: Event.Cause
   ) -> Events.Pending.Side? {
-    var block = memory.peek(key, hash, at: moment)
+    var block = resident
     var hasValue = true
     if block == nil, let stored {
       hasValue = old?.version == stored.version
@@ -90,6 +92,20 @@ extension Cache {
     }
     guard let block else { return nil }
     return Events.Pending.Side(entry: block.leak(), hasValue: hasValue, cause: cause)
+  }
+
+  /// Memory has carried out a write: `hadEntry` if it had an entry of the key. A dirty entry that
+  /// `postPending` saw in memory may have gone into the queue since. The stripe is held, and the
+  /// write is not submitted.
+  func noteCarriedOut(
+    _ pending: Events.Pending?, hadEntry: Bool, _ key: Bytes, _ hash: UInt64, at moment: Moment
+  ) {
+    guard let pending else { return }
+    pending.wasInMemory = hadEntry
+    guard !hadEntry, pending.removes, !pending.wasOnDisk, writeBack.mayHaveDirty, let storage
+    else { return }
+    let below = (try? infoBelow(key, hash, at: moment, storage)) ?? nil
+    pending.wasOnDisk = below != nil
   }
 
   // MARK: what happens by itself

@@ -171,7 +171,8 @@ extension Cache {
   func putInMemory(_ put: inout SubmittedPut, at moment: Moment, isBacked: Bool) -> Bool {
     do throws(Failure) {
       let stored = try memory.put(put.entry.retained(), put.hash, at: moment, isBacked: isBacked)
-      put.pending?.wasInMemory = stored.existing != 0
+      noteCarriedOut(
+        put.pending, hadEntry: stored.existing != 0, put.entry.key, put.hash, at: moment)
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
@@ -186,7 +187,8 @@ extension Cache {
     _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always
   ) {
     let copy = memory.remove(put.entry.key, put.hash, at: moment, condition: condition)
-    put.pending?.wasInMemory = copy != nil
+    noteCarriedOut(
+      put.pending, hadEntry: copy != nil, put.entry.key, put.hash, at: moment)
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
   }
 

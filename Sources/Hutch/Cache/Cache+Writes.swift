@@ -269,7 +269,7 @@ extension Cache {
     let copy =
       removal.plan.memory == .drop && !write.condition.isOfCaller
       ? memory.remove(key, hash, at: moment) : nil
-    removal.pending?.wasInMemory = copy != nil
+    noteCarriedOut(removal.pending, hadEntry: copy != nil, key, hash, at: moment)
     if isOfEntry, scope == .whole, let taken = copy.unowned {
       if coherence != nil {
         write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)

@@ -45,6 +45,9 @@ extension Events {
     /// Whether it is in its lane: there may be something to tell.
     var isPosted: Bool { gone != nil || added != nil }
 
+    /// Whether there is an entry that goes, and the listener wants to know.
+    var removes: Bool { gone != nil }
+
     override func forEachStep(_ tell: () -> Void) {
       if let gone, !left.isEmpty {
         tellStep(.willRemove, gone, left, tell)

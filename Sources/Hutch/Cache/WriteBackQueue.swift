@@ -128,23 +128,23 @@ final class WriteBackQueue {
   }
 
   /// The store shows a write of a key: an older entry makes way here, and so does the entry that
-  /// the write itself stores. The stripe is held. True: an entry that had not expired has made way.
+  /// the write itself stores. The stripe is held. True: an entry that had not expired has made way,
+  /// here or before, for the entry of a put that has left memory by now.
   func makeWay(
     for kind: StoreWrite.Kind, _ key: Bytes, _ hash: UInt64, _ version: UInt64, at moment: Moment,
     under ages: Ages
   ) -> Bool {
     lock.lock()
-    guard let staged = table.find(key, hash),
-      // A removal of the same version removes what the store had before the entry.
-      staged.entry.version < version || kind == .put && staged.entry.version == version
-    else {
-      lock.unlock()
-      return false
+    defer { lock.unlock() }
+    guard let staged = table.find(key, hash) else { return false }
+    if staged.entry.version < version || kind == .put && staged.entry.version == version {
+      remove(staged)
+      return staged.isAlive(at: moment, under: ages)
     }
-    remove(staged)
-    let wasAlive = staged.isAlive(at: moment, under: ages)
-    lock.unlock()
-    return wasAlive
+    // A removal of the same version removes what the tiers below had before the entry.
+    guard staged.entry.version == version, let older = staged.older else { return false }
+    staged.older = nil
+    return older.isAlive(at: moment, under: ages)
   }
 
   /// All stripes are held. `isOfAllTiers`: an entry that memory gives up later with an older
@@ -187,7 +187,11 @@ final class WriteBackQueue {
       lock.unlock()
       return false
     }
-    if let older = table.find(staged.entry.key, hash) { remove(older) }
+    if let older = table.find(staged.entry.key, hash) {
+      remove(older)
+      older.older = nil
+      staged.older = older
+    }
     table.insert(staged)
     inTable.wrappingAdd(1, ordering: .releasing)
     if let last { last.next = staged } else { first = staged }
@@ -264,6 +268,8 @@ final class StagedEntry: Chained {
   fileprivate var accessed: Int64
   fileprivate var isInTable = true
   fileprivate var next: StagedEntry?
+  /// The entry that this one has replaced in the table, before the put of this one was submitted.
+  fileprivate var older: StagedEntry?
   var chain: StagedEntry?
 
   fileprivate init(_ block: consuming Block, _ hash: UInt64, _ accessed: Int64) {
