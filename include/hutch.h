@@ -2121,10 +2121,11 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     entries are those after one of the writes since the last checkpoint: later writes are
  *     undone, all of them. Under HUTCH_DURABILITY_PROCESS entries whose place in the log was
  *     used again after the checkpoint are lost, too, but no entry comes back that had been
- *     replaced, removed or cleared before that write. The first opening afterwards reads what
- *     was written since the checkpoint; maintenance then finds the entries again, about a
- *     million a second. An entry that it has not come to is a miss. A directory without a
- *     checkpoint, or that was copied while it was open, is empty.
+ *     replaced, removed or cleared before that write; after an eviction, hutch_remove_tagged
+ *     and hutch_remove_prefix withdraw the checkpoint for this, until the next one. The first
+ *     opening afterwards reads what was written since the checkpoint; maintenance then finds
+ *     the entries again, about a million a second. An entry that it has not come to is a miss.
+ *     A directory without a checkpoint, or that was copied while it was open, is empty.
  *     Under HUTCH_DURABILITY_POWER a write or maintenance makes a checkpoint every 5 seconds
  *     and every 64 MB, so a loss of power undoes only the writes since, and takes no other
  *     entry; an entry that was evicted since may come back, unless its key was put or removed
@@ -2132,12 +2133,14 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     need it. hutch_flush makes all earlier writes safe. Under HUTCH_DURABILITY_SYNC a write,
  *     also a removal, a touch or an increment, returns when the disk has what it wrote; writes
  *     that wait at the same time share one wait for the disk. A clear, a trim to a size and
- *     hutch_set_limits wait for a checkpoint. If the disk refuses bytes of the log or of the
- *     index to any process, then no process makes a checkpoint, their writes under sync fail, and
- *     the last hutch_close returns HUTCH_IO. The next opening of the directory, when no process
- *     has it open, writes all of the log and the index once more, and the promise holds again if
- *     the disk takes that. An opening with either durability finds all entries again before it
- *     returns, and writes all of the file system's pages to the disk once.
+ *     hutch_set_limits wait for a checkpoint, and so do, with either durability and after an
+ *     eviction, hutch_remove_tagged and hutch_remove_prefix. If the disk refuses bytes of the
+ *     log or of the index to any process, then no process makes a checkpoint, their writes
+ *     under sync fail, and the last hutch_close returns HUTCH_IO. The next opening of the
+ *     directory, when no process has it open, writes all of the log and the index once more,
+ *     and the promise holds again if the disk takes that. An opening with either durability
+ *     finds all entries again before it returns, and writes all of the file system's pages to
+ *     the disk once.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - At most 250 processes have the directory open at a time. If a process is stopped
  *     (SIGSTOP) in the midst of a write, a write of another process waits for it up to 5

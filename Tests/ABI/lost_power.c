@@ -28,8 +28,9 @@ static void lose_power(const char *directory) {
 /* ---------------------------------------------- removals after an eviction */
 
 static const char *const ways[] = {
-    "remove", "remove from the disk tier", "pop", "a put that is too large"};
-enum { WAYS = sizeof ways / sizeof *ways };
+    "remove", "remove from the disk tier", "pop", "a put that is too large",
+    "remove by tag", "remove by prefix"};
+enum { WAYS = sizeof ways / sizeof *ways, BY_TAG = 4, BY_PREFIX };
 
 static void remove_evicted(hutch_cache *cache, hutch_cache *disk, unsigned way) {
   static char large[500000];
@@ -39,6 +40,8 @@ static void remove_evicted(hutch_cache *cache, hutch_cache *disk, unsigned way) 
     case 0: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(cache, KEY("key"))); break;
     case 1: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(disk, KEY("key"))); break;
     case 2: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, KEY("key"), &value)); break;
+    case BY_TAG: CHECK_OK(hutch_remove_tagged(cache, KEY("red"), NULL)); break;
+    case BY_PREFIX: CHECK_OK(hutch_remove_prefix(cache, KEY("ke"), NULL)); break;
     default:
       hutch_put(disk, KEY("key"), large, sizeof large, NULL, &result);
       CHECK_EQUAL(HUTCH_OUTCOME_TOO_LARGE, result.disk);
@@ -65,7 +68,8 @@ PROCESS(removes_what_was_evicted, argument) {
   _exit(0);
 }
 
-/* The checkpoint before has the entry, and the log after it the writes that followed. */
+/* The checkpoint before has the entry, and the log after it the writes that followed. A removal
+   that names no key has withdrawn that checkpoint, under `process` without making another. */
 TEST(what_was_removed_after_its_eviction_stays_removed) {
   const uint32_t durabilities[] = {HUTCH_DURABILITY_PROCESS, HUTCH_DURABILITY_POWER};
   for (unsigned i = 0; i < 2 * WAYS; i++) {
@@ -75,7 +79,10 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
     path directory = scratch((char[]){'0' + (char)i, 0});
     hutch_options options = log_options(durability);
     hutch_cache *cache = open_cache(directory.text, &options);
-    CHECK_OK(put_text(cache, "key", "value"));
+    hutch_put_options put = put_options();
+    put.tag = "red";
+    put.tag_size = 3;
+    CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
     CHECK_OK(hutch_close(cache));
     char argument[4300];
     snprintf(argument, sizeof argument, "%u:%u:%s", way, durability, directory.text);
@@ -84,8 +91,11 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
     lose_power(directory.text);
     cache = open_cache(directory.text, &options);
     CHECK_OK(hutch_maintain(cache, 0));
-    CHECK_TEXT(cache, "last", "value");
     CHECK_MISSING(cache, "key");
+    if (way >= BY_TAG && durability == HUTCH_DURABILITY_PROCESS)
+      CHECK_EQUAL(0, count_of(cache));
+    else
+      CHECK_TEXT(cache, "last", "value");
     CHECK_OK(hutch_close(cache));
   }
   check_note(NULL);

@@ -31,6 +31,17 @@ extension Cache {
       try walk.take(most: Cache.removalsTogether, into: &pointers, &sizes)
     } while sizes.count > 0
     events.deliver()
+    secureRemovals(in: handle.scope, &failure)
     if let failure { throw failure }
+  }
+
+  /// The end of a removal of all entries of some kind. `failure`: the first one.
+  func secureRemovals(in scope: Tiers, _ failure: inout Failure?) {
+    guard scope != .memory, storage != nil else { return }
+    do throws(Failure) {
+      try withStorage { (storage) throws(Failure) in try storage.secureRemovals() }
+    } catch {
+      if failure == nil { failure = error }
+    }
   }
 }

@@ -79,6 +79,7 @@ extension Cache {
       }
     }
     events.deliver()
+    secureRemovals(in: handle.scope, &failure)
     if let failure { throw failure }
   }
 

@@ -48,6 +48,8 @@ extension LogStorage {
     }
   }
 
+  func secureRemovals() throws(Failure) { try live?.secureRemovals() }
+
   /// Brings to the disk what has to be there before a call returns.
   func settle(_ store: LogStore) throws(Failure) {
     if store.isCheckpointDue { try store.writeCheckpoint() }

@@ -13,7 +13,8 @@ import Synchronization
 //     checkpoint's end, that is on the disk
 //     it finds nothing below `newFrom` and `keptFrom`: the cleaner had come so far
 //     a key that has no entry, but had one that was evicted since the checkpoint, gets a record of
-//     its removal all the same (`needsRecord`)
+//     its removal all the same (`needsRecord`). Where a removal names no keys, by tag or prefix,
+//     no checkpoint counts that may bring back what was evicted before it (`secureRemovals`)
 //     an entry that was removed because its age had ended says so itself (`hide`)
 
 extension LogStore {
@@ -102,6 +103,14 @@ extension LogStore {
     } catch {
       counters.failures.count()
     }
+  }
+
+  /// Removals of all entries of some kind are over. One that was evicted before has no record: no
+  /// checkpoint counts any more that may have it. The lock is not held.
+  func secureRemovals() throws(Failure) {
+    guard needsRecord else { return }
+    if isDurable { return try writeNewCheckpoint() }
+    try locked { () throws(Failure) in if words.load(IndexAt.durable) != 0 { secureRemoval() } }
   }
 
   /// Runs `body` while nothing else writes a checkpoint. The lock is held.

@@ -80,6 +80,10 @@ protocol Storage: StorageTrimming {
     at time: Int64
   ) -> StoreWrite.Result
   func finish(_ write: inout StoreWrite)
+  /// Called when all entries of some kind have been removed by their keys, and no lock is held.
+  /// From here on a loss of power brings none of them back, nor one that was dropped before.
+  /// What the removals themselves promise is their own durability.
+  func secureRemovals() throws(Failure)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
   /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock;
@@ -216,6 +220,8 @@ extension Storage {
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}
+  // For a store that a drop of an entry leaves as a removal does.
+  func secureRemovals() throws(Failure) {}
   func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 { 0 }
 
   func get(
