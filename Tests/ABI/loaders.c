@@ -375,7 +375,7 @@ TEST_EACH_KIND(a_lead_that_is_given_up_passes_on) {
   CHECK_WAIT(HUTCH_CANCELLED, second, 0, NULL);
   CHECK_OK(fulfil(third, "made"));
   end(first, second, third);
-  /* Without anybody left a load is over. */
+  /* A load is over when no caller waits for it. */
   CHECK_OK(hutch_remove(f->cache, KEY("k")));
   first = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   end(first, NULL, NULL);

@@ -30,7 +30,7 @@ void call_everything(const place *where);
    handed over has been released. */
 void check_everything_released(void);
 
-/* A path of a file, or of a directory, that nobody has used. */
+/* A path that no file and no directory has had. */
 path new_path(void);
 
 #endif

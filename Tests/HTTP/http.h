@@ -17,7 +17,7 @@ const char *kept(const char *format, const char *a, const char *b);
 const char *told(const char *name);
 
 /* The URL of a path on one of the servers: plain, h2c, good, wrong, old, own, asks, wire,
-   origin, and nobody, a port without a server. Kept until the end of the process. */
+   origin, and "nobody", a port without a server. Kept until the end of the process. */
 const char *url_of(const char *server, const char *path);
 
 /* A file in the directory of the servers: "authority.pem", say. Kept likewise. */

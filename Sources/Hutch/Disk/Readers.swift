@@ -24,8 +24,8 @@ final class Readers {
   private let readers: [Reader]
   private static let count = 4
   /// Counts the events that may have changed the manifest. A commit adds to it, with release,
-  /// before it tells anyone of its end; a read loads it with acquire. So a thread that knows of a
-  /// commit reads what was committed.
+  /// before it tells the caller of its end; a read loads it with acquire. So a thread that knows
+  /// of a commit reads what was committed.
   private let states = Atomic<UInt64>(0)
 
   /// The state of the manifest in which a connection left it: the number of the commits of this

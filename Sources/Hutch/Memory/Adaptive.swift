@@ -59,7 +59,7 @@ struct Adaptive: ~Copyable {
   /// A tier that may hold so few entries is tuned before it has any.
   private static var small: UInt64 { 8192 }
 
-  /// The capacity, and who leads, is looked at once in 64 new entries.
+  /// The capacity and the leader are looked at once in 64 new entries.
   private var wantsCapacity: Bool { calls & 63 == 0 }
 
   private mutating func consider(_ tier: TierCapacity, count: Int) {

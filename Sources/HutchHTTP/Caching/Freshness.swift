@@ -109,8 +109,8 @@ extension StoredResponse {
     control.isImmutable && freshness(at: now, isShared: isShared).isFresh
   }
 
-  /// It may answer those who asked before it came: the response does not say when it is stale.
-  func isForThoseWhoWaited(since time: Int64, isShared: Bool) -> Bool {
+  /// It may answer requests of before it came: the response does not say when it is stale.
+  func isForRequestsThatWaited(since time: Int64, isShared: Bool) -> Bool {
     responseTime >= time && !control.hasNoCache && !control.mustRevalidate
       && !freshness(at: responseTime, isShared: isShared).isExplicit
   }

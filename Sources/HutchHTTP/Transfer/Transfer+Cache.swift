@@ -94,7 +94,7 @@ extension Transfer {
     if flight.hasWaited {
       let isNews = isValidating
         ? stored.responseTime >= flight.joined
-        : stored.isForThoseWhoWaited(since: flight.joined, isShared: cache.isShared)
+        : stored.isForRequestsThatWaited(since: flight.joined, isShared: cache.isShared)
       if isNews { return use("fwd=miss; collapsed") }
     }
     if !isValidating {
