@@ -762,10 +762,40 @@ def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
                     assert [key for key, _ in pairs] == expected
                     assert {of for key, of in pairs if key != "bytes"} == {b"py:str"}
                     assert dict(pairs)["bytes"] == b""
+                    for most in 0, 1, 256, 300, len(expected), 10_000:
+                        assert call(number, False, key_from_bytes, most) == expected[:most]
         with pytest.raises(hutch.ClosedError):
             cache._all_keys(None, False, key_from_bytes)
         with pytest.raises((TypeError, ValueError, hutch.Error)):
             cache._all_keys(99, False, key_from_bytes)
+        with pytest.raises((TypeError, ValueError)):
+            cache._all_keys(None, False, key_from_bytes, "many")
+
+
+def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):
+    from hutch.diskcache._record import RecordForms
+
+    for place in None, tmp_path / "cache":
+        with hutch.Cache(place) as cache:
+            assert cache._placed_keys(b"f:", 2, key_from_bytes) == ([], [])
+            cache._forms = RecordForms()
+            getattr(cache, "_keep_pairs", lambda: None)()
+            numbers = [random.Random(seed).getrandbits(64) for seed in range(500)]
+            for number in numbers:
+                key = (number, "x") if number % 3 else f"{number}"
+                cache[key] = b"data", b"f:" + number.to_bytes(8, sys.byteorder) + b"more"
+            for key, extended in ("short", b"f:1234567"), ("other", b"g:" + bytes(9)), ("", b""):
+                cache[key or b"none"] = b"data", extended
+            for call in cache._placed_keys, functools.partial(SlowEntries._placed_keys, cache):
+                keys, found = call(b"f:", 2, key_from_bytes)
+                assert found == sorted(numbers)
+                assert keys == [(each, "x") if each % 3 else f"{each}" for each in found]
+            assert cache._placed_keys(b"f:" + bytes(30), 0, key_from_bytes) == ([], [])
+        with pytest.raises(hutch.ClosedError):
+            cache._placed_keys(b"f:", 2, key_from_bytes)
+        for wrong in ((b"f:", 2), ("f:", 2, None), (b"f:", "2", None)):
+            with pytest.raises((TypeError, ValueError)):
+                cache._placed_keys(*wrong)
 
 
 def test_pairs_are_values_with_their_extended_data(tmp_path):

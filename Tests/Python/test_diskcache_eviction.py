@@ -184,6 +184,29 @@ def test_the_least_recently_used_of_all_processes(tmp_path):
         assert cache.check() == []
 
 
+def test_what_was_used_since_the_coldest_were_looked_for_stays(tmp_path, monkeypatch):
+    looks = []
+    first_keys = Store.first_keys
+    monkeypatch.setattr(
+        Store, "first_keys", lambda *given: looks.append(1) or first_keys(*given)
+    )
+    with Cache(tmp_path, eviction_policy="least-recently-used", cull_limit=1) as cache:
+        for number in range(60):
+            cache[number] = b"x" * 900
+        cache.reset("size_limit", cache.volume())
+        cache[60] = b"x" * 900
+        assert 0 not in cache and len(cache) == 60
+        cache[1], cache.set(2, b"y" * 900), cache.delete(3)
+        cache.reset("size_limit", cache.volume())
+        for number in range(61, 64):
+            cache[number] = b"x" * 900
+        assert list(cache)[:4] == [1, 2, 7, 8]
+        assert len(looks) == 1
+        for number in range(64, 164):
+            cache[number] = b"x" * 900
+        assert len(looks) == 2 and list(cache) == list(range(105, 164))
+
+
 def test_the_least_frequently_used_in_several_lives(tmp_path):
     with filled(tmp_path, "least-frequently-used") as cache:
         cache[3], cache[3], cache[4], cache[4]

@@ -6,6 +6,8 @@ import os
 import random
 import threading
 import time
+import weakref
+from collections import OrderedDict
 
 import pytest
 
@@ -106,6 +108,73 @@ def test_iterkeys_of_a_queue_and_more(cache):
     assert list(cache.iterkeys(reverse=True)) == ["more", *rest[::-1]]
 
 
+@pytest.fixture
+def twins(tmp_path, monkeypatch):
+    """Two caches of one directory that know of each other as those of two processes do."""
+    with Cache(tmp_path, eviction_policy="none") as one:
+        monkeypatch.setattr("hutch.diskcache._store._stores", weakref.WeakValueDictionary())
+        with Cache(tmp_path) as two:
+            assert one._open() is not two._open()
+            yield one, two
+
+
+@pytest.mark.parametrize("kept", [3, 1000])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_on_both_ends_of_the_order(twins, seed, kept, monkeypatch):
+    monkeypatch.setattr("hutch.diskcache._ends._KEPT", kept)
+    monkeypatch.setattr("hutch.diskcache._ends._FIRST_STEPS", 2)
+    chance = random.Random(seed)
+    indexes = [diskcache.Index.fromcache(cache) for cache in twins]
+    expected = OrderedDict()
+    for step in range(600):
+        index, last = chance.choice(indexes), chance.random() < 0.5
+        key, call = chance.randrange(60), chance.random()
+        if call < (0.6 if step % 200 < 100 else 0.3):
+            index[key] = expected[key] = step
+        elif call < 0.65:
+            assert index.pop(key, None) == expected.pop(key, None)
+        elif call < 0.7:
+            with pytest.raises(ZeroDivisionError), index.transact():
+                index.pop(key, None)
+                index[60] = index[key + 1] = None
+                index.popitem(last)
+                1 / 0
+        elif not expected:
+            with pytest.raises(KeyError):
+                index.popitem(last)
+        elif call < 0.85:
+            assert index.popitem(last) == expected.popitem(last)
+        else:
+            end = next(reversed(expected) if last else iter(expected))
+            assert index.peekitem(last) == (end, expected[end])
+    for index in indexes:
+        assert list(index.items()) == list(expected.items())
+        assert list(reversed(index)) == list(reversed(expected))
+
+
+def test_the_ends_after_the_entries_there_have_expired(cache, monkeypatch):
+    cache.cull_limit = 0  # Only this module removes what has expired.
+    for number in range(6):
+        cache.set(number, number, expire=1000 if number in (0, 1, 4, 5) else None)
+    assert cache.peekitem() == (5, 5) and cache.peekitem(last=False) == (0, 0)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1001)
+    assert cache.peekitem() == (3, 3) and cache.peekitem(last=False) == (2, 2)
+    assert len(cache) == 2
+
+
+def test_a_child_of_a_fork_knows_the_ends_again(cache):
+    cache["a"] = 1
+    assert cache.peekitem() == ("a", 1)
+    store = cache._open()
+    with cache._transact():
+        store.ends.give(store)  # As a thread that the fork comes to in the middle of a call.
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if store.ends._newest == -1 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 # ---------------------------------------------------------------------- queues
 
 
@@ -141,7 +210,7 @@ def test_a_queue_is_found_again_without_its_bounds(tmp_path):
         cache["a"] = 2
     # As after a restart of the machine: the counters are of another boot.
     state = tmp_path / "diskcache.state"
-    state.write_bytes(b"hutchdc1" + bytes(36) + state.read_bytes()[44:])
+    state.write_bytes(b"hutchdc2" + bytes(36) + state.read_bytes()[44:])
     with Cache(tmp_path) as cache:
         assert cache.push("next") == 500_000_000_000_005
         assert [cache.pull()[1] for _ in range(6)] == [0, 1, 2, 3, 4, "next"]
@@ -241,6 +310,18 @@ def test_volume_follows(cache):
 
 
 # ---------------------------------------------------------------- transactions
+
+
+def test_what_a_transaction_removed_is_back_in_its_place(cache):
+    for letter in "abc":
+        cache[letter] = letter
+    assert cache.peekitem(last=False) == ("a", "a")
+    with pytest.raises(ZeroDivisionError), cache.transact():
+        assert cache.pop("a") == "a" and cache.pop("c") == "c"
+        assert cache.peekitem(last=False) == cache.peekitem() == ("b", "b")
+        1 / 0
+    assert list(cache) == ["a", "b", "c"]
+    assert cache.peekitem(last=False) == ("a", "a") and cache.peekitem() == ("c", "c")
 
 
 def test_a_transaction_that_fails_takes_its_writes_back(cache):

@@ -15,7 +15,8 @@ what is not there, delete. The contenders:
 The contenders take turns, round by round; printed are medians over the rounds in microseconds,
 and in brackets the ratio to python-diskcache. With cpu they are CPU time of the process, the
 library's threads included, which other processes disturb less. Then queues, counters, tags and
-walks of both diskcaches, and four processes on one directory, with 90 gets to 10 sets. Needs
+walks of both diskcaches, their ends and their evictions with few and with many entries, and four
+processes on one directory, with 90 gets to 10 sets. Needs
 diskcache and lmdb from PyPI, and libhutch as the package finds it.
 """
 
@@ -129,6 +130,37 @@ def queue_round(cache: Any, value: bytes, count: int) -> dict[str, float]:
     return times
 
 
+def ends_round(cache: Any, value: bytes, count: int) -> dict[str, float]:
+    """What goes by the order of entries, of which some have been written again."""
+    keys = [f"key-{number}" for number in range(count)]
+    with cache.transact():
+        for key in keys:
+            cache.set(key, value)
+    some = random.sample(keys, 100)
+    times = {"replace": timed(lambda key: cache.set(key, value), some)}
+    times["touch"] = timed(cache.touch, some)
+    index = (diskcache if isinstance(cache, diskcache.Cache) else hutch.diskcache).Index
+    items = index.fromcache(cache)
+    for words, last in ("last", True), ("first", False):
+        times[f"peek, {words}"] = timed(lambda _: cache.peekitem(last=last), some)
+        times[f"pop, {words}"] = timed(lambda _: items.popitem(last=last), some)
+    for words, walk in ("iterate, each", cache.__iter__), ("reversed, each", cache.__reversed__):
+        start = clock()
+        assert len(list(walk())) == count - 200
+        times[words] = (clock() - start) / count * 1e6
+    more = [f"more-{number}" for number in range(300)]
+    for policy in "stored", "used":
+        cache.reset("eviction_policy", f"least-recently-{policy}")
+        cache.reset("size_limit", 1 << 40)
+        for key in keys[:300]:
+            cache.set(key, value)
+        cache.reset("size_limit", cache.volume())
+        for key in more[:100]:  # A database evicts only when a page more is full.
+            cache.set(key, value)
+        times[f"full, {policy}"] = timed(lambda key: cache.set(key, value), more[100:])
+    return times
+
+
 def compared(
     title: str, names: list[str], base: str, rounds: int, work: Callable[[Any], dict[str, float]]
 ) -> None:
@@ -213,6 +245,11 @@ def main() -> None:
         "100 bytes", ["module", "diskcache"], base, rounds,
         lambda cache: queue_round(cache, bytes(100), 1000),
     )
+    for count in 300, 10_000:
+        compared(
+            f"{count:,} entries", ["module", "diskcache"], base, rounds,
+            lambda cache: ends_round(cache, bytes(100), count),
+        )
     by_processes(["hutch", "log", "module", "diskcache", "lmdb"], base, max(1, rounds // 2))
     shutil.rmtree(base)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from ctypes import byref
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Callable, Literal
 
 from . import _structs
@@ -211,10 +214,12 @@ class Walks:
                 lib.hutch_value_release(value)
             yield item
 
-    def _all_keys(self, order: int | None, wants_extended: bool, _: Any) -> list[Any]:
+    def _all_keys(
+        self, order: int | None, wants_extended: bool, _: Any, most: int | None = None
+    ) -> list[Any]:
         """See the accelerator's."""
         found: list[Any] = []
-        for cursor, key in self._steps(order):
+        for cursor, key in islice(self._steps(order), most):
             if not wants_extended:
                 found.append(key)
                 continue
@@ -223,6 +228,19 @@ class Walks:
                 found.append((key, extended_of(value)))
             lib.hutch_value_release(value)
         return found
+
+    def _placed_keys(
+        self, form: bytes, offset: int, from_bytes: Any
+    ) -> tuple[list[Any], list[int]]:
+        """See the accelerator's."""
+        end = offset + 8
+        placed = [
+            (int.from_bytes(extended[offset:end], sys.byteorder), key)
+            for key, extended in self._all_keys(None, True, from_bytes)
+            if len(extended) >= end and extended.startswith(form)
+        ]
+        placed.sort(key=itemgetter(0))
+        return [key for _, key in placed], [number for number, _ in placed]
 
     def _walk(
         self, order: Order | None = None, reverse: bool = False

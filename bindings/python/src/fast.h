@@ -147,6 +147,7 @@ PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
                           PyObject *names);
 PyObject *module_held(PyObject *module, PyObject *number);
 PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count);
+PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t count);
 
 /* A memoryview of a value, of which this takes the reference. */
 PyObject *pinned_of(const fast *cache, hutch_value *value);

@@ -34,10 +34,12 @@ static void page_add(page *page, const void *data, size_t size) {
   page->size += size;
 }
 
-/* Steps to the next entries. Without the GIL. HUTCH_NOT_FOUND: these are the last ones. */
-static hutch_status collect(hutch_cursor *cursor, bool wants_extended, page *page) {
+/* Steps to the next entries, `most` at most. Without the GIL. HUTCH_NOT_FOUND: these are the last
+   ones. */
+static hutch_status collect(hutch_cursor *cursor, bool wants_extended, Py_ssize_t most,
+                            page *page) {
   page->size = 0;
-  for (int i = 0; i < TOGETHER && !page->is_cut; i++) {
+  for (Py_ssize_t i = 0; i < most && !page->is_cut; i++) {
     const void *key;
     size_t size;
     hutch_value *value = NULL;
@@ -88,36 +90,147 @@ static bool append_all(PyObject *list, const page *page, bool wants_extended, Py
   return true;
 }
 
+/* A walk under way: what is left of it, and what it has collected. */
+typedef struct walk {
+  hutch_cursor *cursor;
+  hutch_status status;
+  page page;
+} walk;
+
+/* False: an exception. In any case walk_end ends the walk. */
+static bool walk_begin(fast *self, bool is_ordered, unsigned long order, walk *walk) {
+  memset(walk, 0, sizeof *walk);
+  Py_BEGIN_ALLOW_THREADS
+  walk->status = is_ordered
+                     ? hutch.cursor_create_ordered(self->cache, (uint32_t)order, &walk->cursor)
+                     : hutch.cursor_create(self->cache, &walk->cursor);
+  Py_END_ALLOW_THREADS
+  return is_fine(self, walk->status);
+}
+
+/* Collects the next page. False: an exception, or no memory, which the page knows. */
+static bool walk_on(fast *self, bool wants_extended, Py_ssize_t most, walk *walk) {
+  Py_BEGIN_ALLOW_THREADS
+  walk->status = collect(walk->cursor, wants_extended, most, &walk->page);
+  Py_END_ALLOW_THREADS
+  return is_fine(self, walk->status);
+}
+
+static void walk_end(walk *walk) {
+  Py_BEGIN_ALLOW_THREADS
+  hutch.cursor_release(walk->cursor);
+  Py_END_ALLOW_THREADS
+  free(walk->page.data);
+}
+
 PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count) {
   if (!is_attached(self)) return NULL;
-  if (count != 3) {
-    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wants_extended, key_from_bytes)");
+  if (count < 3 || count > 4) {
+    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wants_extended, key_from_bytes, most=None)");
     return NULL;
   }
   bool is_ordered = arguments[0] != Py_None;
   unsigned long order = is_ordered ? PyLong_AsUnsignedLong(arguments[0]) : 0;
   int wants_extended = PyObject_IsTrue(arguments[1]);
+  Py_ssize_t most = PY_SSIZE_T_MAX;
+  if (count == 4 && arguments[3] != Py_None) most = PyLong_AsSsize_t(arguments[3]);
   PyObject *list = PyErr_Occurred() ? NULL : PyList_New(0);
   if (!list) return NULL;
-  hutch_cursor *cursor = NULL;
-  page page = {NULL, 0, 0, false};
-  hutch_status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = is_ordered ? hutch.cursor_create_ordered(self->cache, (uint32_t)order, &cursor)
-                      : hutch.cursor_create(self->cache, &cursor);
-  Py_END_ALLOW_THREADS
-  bool is_good = is_fine(self, status);
-  while (is_good && status == HUTCH_OK) {
-    Py_BEGIN_ALLOW_THREADS
-    status = collect(cursor, wants_extended, &page);
-    Py_END_ALLOW_THREADS
-    is_good = is_fine(self, status) && append_all(list, &page, wants_extended, arguments[2]);
+  walk walk;
+  bool is_good = walk_begin(self, is_ordered, order, &walk);
+  while (is_good && walk.status == HUTCH_OK && most > 0) {
+    Py_ssize_t next = most < TOGETHER ? most : TOGETHER;
+    is_good = walk_on(self, wants_extended, next, &walk) &&
+              append_all(list, &walk.page, wants_extended, arguments[2]);
+    most -= next;
   }
-  Py_BEGIN_ALLOW_THREADS
-  hutch.cursor_release(cursor);
-  Py_END_ALLOW_THREADS
-  free(page.data);
+  walk_end(&walk);
   if (is_good) return list;
   Py_DECREF(list);
   return NULL;
+}
+
+/* ------------------------------------------------------------------ places */
+
+/* An entry of a page: its number, and where it is. */
+typedef struct placed {
+  uint64_t number;
+  size_t at;
+} placed;
+
+static int compare(const void *left, const void *right) {
+  uint64_t a = ((const placed *)left)->number, b = ((const placed *)right)->number;
+  return (a > b) - (a < b);
+}
+
+/* The entries of a page whose extended data begin with `form` and have a number at `offset`, by
+   their numbers. NULL: there is no memory, or the page is cut. */
+static placed *in_order(const page *page, const char *form, size_t form_size, size_t offset,
+                        size_t *count) {
+  size_t entries = 0;
+  head head;
+  for (size_t at = 0; at < page->size; entries++) {
+    memcpy(&head, page->data + at, sizeof head);
+    at += sizeof head + head.key_size + head.extended_size;
+  }
+  placed *all = page->is_cut ? NULL : malloc((entries + 1) * sizeof *all);
+  *count = 0;
+  for (size_t at = 0; all && at < page->size;) {
+    memcpy(&head, page->data + at, sizeof head);
+    const char *extended = page->data + at + sizeof head + head.key_size;
+    if (head.extended_size >= offset + sizeof(uint64_t) && head.extended_size >= form_size &&
+        memcmp(extended, form, form_size) == 0) {
+      all[*count].at = at;
+      memcpy(&all[(*count)++].number, extended + offset, sizeof(uint64_t));
+    }
+    at += sizeof head + head.key_size + head.extended_size;
+  }
+  if (all) qsort(all, *count, sizeof *all, compare);
+  return all;
+}
+
+/* The keys and the numbers in this order. NULL: an exception. */
+static PyObject *keys_and_numbers(const page *page, const placed *all, size_t count,
+                                  PyObject *others) {
+  PyObject *keys = PyList_New((Py_ssize_t)count), *numbers = PyList_New((Py_ssize_t)count);
+  bool is_good = keys && numbers;
+  for (size_t i = 0; is_good && i < count; i++) {
+    head head;
+    memcpy(&head, page->data + all[i].at, sizeof head);
+    PyObject *key = key_object(page->data + all[i].at + sizeof head, head.key_size, others);
+    PyObject *number = key ? PyLong_FromUnsignedLongLong(all[i].number) : NULL;
+    /* A list that failed in the middle has NULL in its rest, which is allowed. */
+    is_good = key && number;
+    if (key) PyList_SetItem(keys, (Py_ssize_t)i, key);
+    if (number) PyList_SetItem(numbers, (Py_ssize_t)i, number);
+  }
+  PyObject *both = is_good ? PyTuple_Pack(2, keys, numbers) : NULL;
+  Py_XDECREF(keys);
+  Py_XDECREF(numbers);
+  return both;
+}
+
+PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t count) {
+  if (!is_attached(self)) return NULL;
+  Py_ssize_t offset = count == 3 ? PyLong_AsSsize_t(arguments[1]) : -1;
+  char *form = NULL;
+  Py_ssize_t form_size = 0;
+  if (offset < 0 || PyBytes_AsStringAndSize(arguments[0], &form, &form_size) < 0) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "_placed_keys(form, offset, key_from_bytes)");
+    return NULL;
+  }
+  walk walk;
+  PyObject *both = NULL;
+  if (walk_begin(self, false, 0, &walk) && walk_on(self, true, PY_SSIZE_T_MAX, &walk)) {
+    placed *all;
+    size_t found;
+    Py_BEGIN_ALLOW_THREADS
+    all = in_order(&walk.page, form, (size_t)form_size, (size_t)offset, &found);
+    Py_END_ALLOW_THREADS
+    both = all ? keys_and_numbers(&walk.page, all, found, arguments[2]) : PyErr_NoMemory();
+    free(all);
+  }
+  walk_end(&walk);
+  return both;
 }

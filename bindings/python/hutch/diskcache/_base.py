@@ -240,6 +240,7 @@ class Base:
 
     def _take_back(self, store: Store) -> None:
         undo, store.undo = store.undo or {}, None
+        store.ends.forget()
         for key, old in undo.items():
             now = store.find(key)
             if old is None or has_expired(old):
@@ -247,6 +248,7 @@ class Base:
             else:
                 # A push of the block may have begun a queue anew that seemed empty.
                 store.widen(key)
+                store.state.set_moved()
                 store.put(key, old, now, seconds_left(old))
         store.replaced_files, store.made_files = store.made_files, []
 
@@ -288,6 +290,14 @@ class Base:
         """Remove an entry and its file. Needs the lock."""
         store.drop(key, old)
         self._forget_file(store, old, None)
+        if store.undo is None:
+            self._remove_files(store)
+
+    def _drop_all(self, store: Store, entries: list[tuple[HutchKey, Record | None]]) -> None:
+        """Remove entries and their files, in less time than one by one. Needs the lock."""
+        store.drop_all(entries)
+        for _, old in entries:
+            self._forget_file(store, old, None)
         if store.undo is None:
             self._remove_files(store)
 

@@ -91,6 +91,10 @@ class Disk:
             raise refused("a key of this cache")
         return _restored(loads(data))
 
+    def _returns_plain_keys(self) -> bool:
+        """Whether get returns a raw key that is text or a number as it is."""
+        return type(self).get in (Disk.get, PickleDisk.get)
+
     # --------------------------------------------------------------- values
 
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:

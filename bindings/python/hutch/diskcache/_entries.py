@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import islice
 from typing import Any
 
 from ._base import Base, has_expired
@@ -12,11 +11,6 @@ from ._keys import HutchKey, hutch_key, is_long, long_key
 from ._record import Record
 from ._state import NEVER
 from ._store import Store, nanoseconds
-
-
-_CANDIDATES = 100
-"""Of so many entries that were not used for the longest time a policy chooses by the reads."""
-
 
 def shaped(value: Any, record: Record | None, expire_time: bool, tag: bool) -> Any:
     """The value, with the end of its time and its tag if they are wanted."""
@@ -110,11 +104,11 @@ class Entries(Base):
             self._drop(store, name, old)
             return
         if old is None:
-            place = store.state.next_place()
+            place = store.ends.give(store)
             store.widen(name)
         else:
             place = old.place
-            store.state.set_moved(True)
+            store.state.set_moved()
         if is_long(name):
             record = record._replace(long_key=long_key(*own))
         if record.place != place:
@@ -142,7 +136,7 @@ class Entries(Base):
         A walk that has seen all entries knows when the next one expires, and until then there is
         no other walk. Needs the lock.
         """
-        expired: list[tuple[HutchKey, Record]] = []
+        expired: list[tuple[HutchKey, Record | None]] = []
         earliest = NEVER
         for name, record in store.records():
             if not record.lingers or record.expires is None:
@@ -155,24 +149,19 @@ class Entries(Base):
                 earliest = 0
                 break
         store.state.set_earliest(earliest)
-        for name, record in expired:
-            self._drop(store, name, record)
+        self._drop_all(store, expired)
         return len(expired)
 
     def _remove_first(self, store: Store, order: Any, most: int) -> int:
         """Remove the first entries in an order; how many. Needs the lock."""
         store.state.set_total(len(store.entries), store.volume(), store.state.others)
-        counts_reads = order == "access"
-        looked_at = max(_CANDIDATES, most) if counts_reads else most
-        names: list[Any] = list(islice(store.entries.disk.keys(order), looked_at))
-        if counts_reads:
-            # hutch knows the order of accesses to minutes: the first by it are put in order.
+        if order == "access":
             by_number = self.eviction_policy == "least-frequently-used"
-            place = {name: store.accesses.of(name)[:: -1 if by_number else 1] for name in names}
-            names.sort(key=place.__getitem__)
-        for name in names[:most]:
-            self._drop(store, name, store.find(name))
-        return min(most, len(names))
+            names = store.coldest.take(store, most, by_number)
+        else:
+            names = store.first_keys(order, most)
+        self._drop_all(store, [(name, store.find(name)) for name in names])
+        return len(names)
 
     def _count_access(self, store: Store, name: HutchKey, is_new: bool) -> None:
         """Note that an entry was stored or read, if the policy goes by it."""

@@ -95,10 +95,8 @@ class Index(MutableMapping[Any, Any]):
 
     def popitem(self, last: bool = True) -> tuple[Any, Any]:
         """Remove the item that was stored last, or first. KeyError: there is none."""
-        with self._cache.transact(retry=True):
-            key, value = self._cache.peekitem(last, retry=True)
-            del self._cache[key]
-        return key, value
+        item: tuple[Any, Any] = self._cache._popitem(last)
+        return item
 
     def push(self, value: Any, prefix: str | None = None, side: str = "back") -> Any:
         """Like Cache.push."""

@@ -52,7 +52,7 @@ class Queues(Entries):
             key = queue_key(prefix, number)
             name = hutch_key(key, True)
             record = Record(
-                mode, stored, store.state.next_place(), expires, tag, filename, size
+                mode, stored, store.ends.give(store), expires, tag, filename, size
             )
             if self.cull_limit and has_expired(record):
                 if filename is not None:

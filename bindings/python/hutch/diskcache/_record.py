@@ -20,9 +20,13 @@ from .._cbor_read import loads
 from .._serializers import Forms
 from ._constants import MODE_RAW
 
-_FORM = b"dc1:"
+FORM = b"dc1:"
+"""How the extended data of an entry begin."""
 _HEAD = struct.Struct("<4sBBBQd")
 _SIZE = _HEAD.size
+PLACE_AT = 7
+"""Where in the extended data the place is."""
+_PLACE = struct.Struct("<Q")
 _new_tuple = tuple.__new__
 _DOUBLE = struct.Struct("<d")
 _BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
@@ -75,7 +79,7 @@ class Record(NamedTuple):
             data = self.long_key + data
         expires = math.inf if self.expires is None else self.expires
         flags = (_MORE if more else 0) | (_LINGERS if self.lingers else 0)
-        return data, _HEAD.pack(_FORM, self.mode, kind, flags, self.place, expires) + more
+        return data, _HEAD.pack(FORM, self.mode, kind, flags, self.place, expires) + more
 
     @classmethod
     def decode(cls, data: bytes, extended: bytes) -> Record | None:
@@ -83,7 +87,7 @@ class Record(NamedTuple):
         if len(extended) < _SIZE:
             return None
         form, mode, kind, flags, place, expires = _HEAD.unpack_from(extended)
-        if form != _FORM:
+        if form != FORM:
             return None
         tag = filename = None
         size, long_key = 0, b""
@@ -110,9 +114,9 @@ class Record(NamedTuple):
 
 def place_of(extended: bytes) -> int | None:
     """The place of an entry with these extended data; None: it is another program's."""
-    if len(extended) < _SIZE or extended[:4] != _FORM:
+    if len(extended) < _SIZE or extended[:4] != FORM:
         return None
-    place: int = _HEAD.unpack_from(extended)[4]
+    place: int = _PLACE.unpack_from(extended, PLACE_AT)[0]
     return place
 
 

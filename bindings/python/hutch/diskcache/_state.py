@@ -13,7 +13,7 @@ import os
 import struct
 import time
 
-_MAGIC = b"hutchdc1"
+_MAGIC = b"hutchdc2"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Places in the file, in numbers of eight bytes.
 _PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = range(8, 16)
@@ -65,7 +65,11 @@ class State:
             self._map[:_TABLE] = bytes(_TABLE)
         self._map[_TABLE:] = bytes(_SIZE - _TABLE)
         self.set_total(count, total, others)
-        self._numbers[_MOVED] = 1 if count else 0
+        if count:
+            self.next_place()
+            self.set_moved()
+        else:
+            self.set_unmoved()
         self.set_earliest(0 if count else NEVER)
         self._map[: len(_MAGIC) + 36] = _MAGIC + _boot()
 
@@ -76,13 +80,24 @@ class State:
         return place
 
     @property
-    def moved(self) -> bool:
-        """Whether an entry may have been written again since it was inserted."""
-        return self._numbers[_MOVED] != 0
+    def newest(self) -> int:
+        """The greatest place that was given."""
+        return self._numbers[_PLACE]
 
-    def set_moved(self, moved: bool) -> None:
-        """Needs the lock."""
-        self._numbers[_MOVED] = int(moved)
+    @property
+    def moved(self) -> int:
+        """No entry with a place above this was written when an entry was last written again; 0: no
+        entry was. Entries above are in the order of their places, behind those below."""
+        return self._numbers[_MOVED]
+
+    def set_moved(self) -> None:
+        """An entry is written again. Needs the lock."""
+        numbers = self._numbers
+        numbers[_MOVED] = max(1, numbers[_PLACE])
+
+    def set_unmoved(self) -> None:
+        """There is no entry. Needs the lock."""
+        self._numbers[_MOVED] = 0
 
     @property
     def earliest(self) -> int:

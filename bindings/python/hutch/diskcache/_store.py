@@ -30,9 +30,11 @@ from .._limits import TierLimits
 from .._units import NO_LIMIT
 from .._walks import Order, number_of
 from ._accesses import Accesses
+from ._coldest import Coldest
+from ._ends import Ends
 from ._keys import HutchKey, queue_place
 from ._lock import WriterLock
-from ._record import Record, RecordForms, charge, place_of
+from ._record import FORM, PLACE_AT, Record, RecordForms, charge
 from ._state import NEVER, State
 from ._tags import stored_tag
 
@@ -54,6 +56,9 @@ def _begin_child() -> None:
     global _opening
     # A thread of the parent may have had the lock.
     _opening = threading.Lock()
+    for store in list(_stores.values()):
+        # A thread of the parent may have been about to store what they were told of.
+        store.ends, store.coldest = Ends(), Coldest()
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -86,6 +91,8 @@ class Store:
         self.undo: dict[HutchKey, Record | None] | None = None
         self.replaced_files: list[str] = []
         self.made_files: list[str] = []
+        self.ends = Ends()
+        self.coldest = Coldest()
         self._measure_after = 0.0
         self._accesses: Accesses | None = None
         self._trust()
@@ -143,22 +150,35 @@ class Store:
         found = self.entries.get(key)
         return Record.decode(*found) if type(found) is tuple else None
 
-    def keys(self, order: Order | None = None, reverse: bool = False) -> list[HutchKey]:
-        """The keys of all entries, in an order of hutch or in none."""
-        cache: Any = self.entries if order is None else self.entries.disk
-        found: list[HutchKey] = cache._all_keys(number_of(order, reverse), False, key_from_bytes)
+    def keys(self) -> list[HutchKey]:
+        """The keys of all entries, in no order."""
+        entries: Any = self.entries
+        found: list[HutchKey] = entries._all_keys(None, False, key_from_bytes)
         return found
 
-    def places(self) -> list[tuple[int, HutchKey]]:
-        """The places and the keys of all entries of this module, in no order."""
+    def first_keys(self, order: Order, most: int) -> list[HutchKey]:
+        """The keys of the first entries in an order of hutch."""
+        disk: Any = self.entries.disk
+        found: list[HutchKey] = disk._all_keys(
+            number_of(order, False), False, key_from_bytes, most
+        )
+        return found
+
+    def first(self, order: Order, reverse: bool, most: int) -> list[tuple[HutchKey, bytes]]:
+        """The keys and the extended data of the first entries in an order of hutch."""
+        disk: Any = self.entries.disk
+        found: list[tuple[HutchKey, bytes]] = disk._all_keys(
+            number_of(order, reverse), True, key_from_bytes, most
+        )
+        return found
+
+    def placed(self) -> tuple[list[HutchKey], list[int]]:
+        """The keys of all entries of this module by their places, and the places."""
         entries: Any = self.entries
-        found = entries._all_keys(None, True, key_from_bytes)
-        placed = []
-        for name, extended in found:
-            place = place_of(extended)
-            if place is not None:
-                placed.append((place, name))
-        return placed
+        found: tuple[list[HutchKey], list[int]] = entries._placed_keys(
+            FORM, PLACE_AT, key_from_bytes
+        )
+        return found
 
     def clear(self) -> int:
         """Remove all entries. How many there were. Needs the lock, outside a transaction."""
@@ -170,7 +190,7 @@ class Store:
 
     def begin_empty(self) -> None:
         """The state of a directory without an entry. Needs the lock."""
-        self.state.set_moved(False)
+        self.state.set_unmoved()
         self.state.set_total(0, 0, 0)
         self.state.set_earliest(NEVER)
 
@@ -189,6 +209,7 @@ class Store:
             self.undo.setdefault(key, old)
         if record.lingers and record.expires is not None:
             self.state.set_earliest(min(self.state.earliest, nanoseconds(record.expires)))
+        self.ends.add(record.place, key)  # First: a signal may end this after the entry is stored.
         if lasts is None and tag is None:
             self.entries[key] = data, extended  # The accelerator's own call.
         else:
@@ -219,6 +240,17 @@ class Store:
         self.entries.delete(key)
         if old is not None:
             self.state.add(-1, -_charge_of(key, old), -_is_other(key))
+
+    def drop_all(self, entries: list[tuple[HutchKey, Record | None]]) -> None:
+        """Remove entries, which share a commit. Needs the lock."""
+        if self.undo is not None:
+            for key, old in entries:
+                self.undo.setdefault(key, old)
+        self.entries.delete_many(key for key, _ in entries)
+        there = [(key, old) for key, old in entries if old is not None]
+        total = sum(_charge_of(key, old) for key, old in there)
+        others = sum(_is_other(key) for key, _ in there)
+        self.state.add(-len(there), -total, -others)
 
     def volume(self) -> int:
         """The bytes of the entries, roughly."""

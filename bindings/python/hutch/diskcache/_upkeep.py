@@ -137,11 +137,9 @@ class Upkeep(Walks):
                     if not chosen:
                         names, chosen = choose(store), True
                     portion, names = names[:_PORTION], names[_PORTION:]
-                    for name in portion:
-                        record = store.find(name)
-                        if name in store.entries:
-                            self._drop(store, name, record)
-                            removed += 1
+                    there = [(name, store.find(name)) for name in portion if name in store.entries]
+                    self._drop_all(store, there)
+                    removed += len(there)
         except Timeout:
             raise Timeout(removed) from None
         return removed

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ._base import has_expired
 from ._entries import shaped
 from ._keys import Fields, HutchKey, fields, is_long, long_fields, order
 from ._queues import Queues
+from ._record import Record
 from ._store import Store
 
 
 _DENSE = 4
-_CLOCKS_APART = 10**9
-"""The largest difference of hutch's clock, which is coarse, and that of places, in nanoseconds."""
 
 
 class Walks(Queues):
@@ -70,20 +70,22 @@ class Walks(Queues):
         return found
 
     def _own_keys(self, names: list[HutchKey]) -> Iterator[Any]:
+        is_plain = self._disk._returns_plain_keys()
         store = self._open()
         for name in names:
+            if is_plain and type(name) is not bytes:
+                yield name
+                continue
             record = store.find(name) if is_long(name) else None
             if record is not None or not is_long(name):
                 yield self._own_key(name, record)
 
     def _places(self, reverse: bool) -> list[HutchKey]:
         """The keys of hutch in the order of insertion."""
-        store = self._open()
-        if not store.state.moved:
-            return list(filter(_is_ours, store.keys("insertion", reverse)))
-        placed = store.places()
-        placed.sort(key=_place, reverse=reverse)
-        return [name for _, name in placed]
+        names, _ = self._open().placed()
+        if reverse:
+            names.reverse()
+        return names
 
     def peekitem(
         self,
@@ -93,61 +95,36 @@ class Walks(Queues):
         retry: bool = False,
     ) -> Any:
         """The key and value that were stored last, or first. KeyError: there is none."""
-        failed = None
         with self._transact(retry) as store:
-            while True:
-                name = self._last(store) if last else self._first(store)
-                if name is None:
-                    raise KeyError("the cache is empty")
-                record = self._find(store, name)
-                if record is None:
-                    self._drop(store, name, store.find(name))
-                    continue
-                key = self._own_key(name, record)
-                try:
-                    value = self._fetch(store, name, record)
-                except OSError:
-                    if failed == name:
-                        self._drop(store, name, record)
-                    failed = name
-                    continue
-                return shaped((key, value), record, expire_time, tag)
+            name, key, value, record = self._end_item(store, last)
+            return shaped((key, value), record, expire_time, tag)
 
-    def _last(self, store: Store) -> HutchKey | None:
-        """The key of the greatest place.
+    def _popitem(self, last: bool) -> tuple[Any, Any]:
+        """Like peekitem, and the entry is removed. Index.popitem."""
+        with self._transact(retry=True) as store:
+            name, key, value, record = self._end_item(store, last)
+            self._drop(store, name, record)
+            return key, value
 
-        The walk is in the order of the last write, which is never before a place: once a write
-        is before the greatest place seen so far, no later place can be above it.
-        """
-        best: HutchKey | None = None
-        place = -1
-        moved = store.state.moved
-        for name in store.entries.disk.keys("insertion", reverse=True):
-            record = store.find(name)  # type: ignore[arg-type]
-            if record is None:
+    def _end_item(self, store: Store, last: bool) -> tuple[HutchKey, Any, Any, Record]:
+        """The entry that was stored last, or first: hutch's key, key, value and record. Entries
+        before it that have expired, or whose files are gone, are removed. Needs the lock."""
+        failed = None
+        while True:
+            found = store.ends.end(store, last)
+            if found is None:
+                raise KeyError("the cache is empty")
+            name, record = found
+            if has_expired(record):
+                self._drop(store, name, record)
                 continue
-            info = store.entries.info(name)
-            if info is not None and info.created * 1e9 < place - _CLOCKS_APART:
-                break
-            if record.place > place:
-                best, place = name, record.place  # type: ignore[assignment]
-            if not moved:
-                break
-        return best
-
-    def _first(self, store: Store) -> HutchKey | None:
-        """The key of the least place."""
-        if store.state.moved:
-            first = min(store.places(), key=_place, default=None)
-            return None if first is None else first[1]
-        for name in store.entries.disk.keys("insertion"):
-            if _is_ours(name):
-                return name  # type: ignore[return-value]
-        return None
-
-
-def _place(placed: tuple[int, Any]) -> int:
-    return placed[0]
+            key = self._own_key(name, record)
+            try:
+                return name, key, self._fetch(store, name, record), record
+            except OSError:
+                if failed == name:
+                    self._drop(store, name, record)
+                failed = name
 
 
 def _fields_of(store: Store, name: bytes) -> list[Fields]:
