@@ -186,6 +186,55 @@ TEST(what_moves_between_the_tiers_is_seen_once) {
   CHECK_OK(hutch_close(cache));
 }
 
+typedef struct reads {
+  hutch_cache *cache;
+  _Atomic int ended;
+} reads;
+
+static void walk_or_read(void *context, int index) {
+  reads *r = context;
+  uint64_t state = 1;
+  for (int i = 0; index == 0 && i < 10 * scale(); i++) {
+    hutch_cache *memory = tier_of(r->cache, HUTCH_TIER_MEMORY);
+    CHECK_OK(hutch_clear(memory));
+    CHECK_OK(hutch_close(memory));
+    int met[3000] = {0};
+    hutch_cursor *cursor = begin(r->cache, HUTCH_ORDER_INSERTION);
+    for (int64_t n = step(cursor); n >= 0; n = step(cursor)) met[n]++;
+    hutch_cursor_release(cursor);
+    for (int n = 0; n < 3000; n++) CHECK_EQUAL(1, met[n]);
+  }
+  if (index == 0) r->ended = 1;
+  while (!r->ended) get_number(r->cache, (uint32_t)(next_random(&state) % 3000));
+}
+
+TEST(what_a_read_brings_up_meanwhile_is_seen_once) {
+  for (uint64_t count = 0; count <= 100; count += 100) {
+    hutch_options options = unlimited_options();
+    options.write_policy = count ? HUTCH_WRITE_ON_EVICTION : HUTCH_WRITE_THROUGH;
+    options.memory.count = count;
+    reads r = {.cache = open_cache(scratch(count ? "small" : "large").text, &options)};
+    for (uint32_t i = 0; i < 3000; i++) put_number(r.cache, i, 0);
+    run_threads(3, walk_or_read, &r);
+    CHECK_OK(hutch_close(r.cache));
+  }
+}
+
+TEST(what_memory_has_just_given_up_is_seen_on_disk) {
+  hutch_options options = unlimited_options();
+  options.write_policy = HUTCH_WRITE_ON_EVICTION;
+  options.policy = HUTCH_POLICY_LRU;
+  options.memory.count = 10;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  uint32_t expected[25];
+  for (uint32_t i = 0; i < 35; i++) put_number(cache, i, 0);
+  for (uint32_t i = 0; i < 25; i++) expected[i] = i;
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  check_walk(disk, HUTCH_ORDER_INSERTION, expected, 25);
+  CHECK_OK(hutch_close(disk));
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(more_than_a_page) {
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(NULL, &options);

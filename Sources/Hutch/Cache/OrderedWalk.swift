@@ -77,6 +77,8 @@ final class OrderedWalk {
         next += 1
         guard let start = OrderedWalk.pointer(item) else { continue }
         let key = UnownedKey(start: start, count: Int(item.weight))
+        // Both tiers have offered it.
+        if next > 1, !candidates[next - 2].comes(before: item) { continue }
         // A page is large, and much may have gone or come anew since it was made.
         guard try isThere(key.bytes, item) else { continue }
         current = key
@@ -104,6 +106,7 @@ final class OrderedWalk {
       // Each of its pages is one of ours.
       var rank: Int64 = 0
       try cache.withStorage { (storage) throws(Failure) in
+        cache.writeBack.write(storage)
         try storage.walk(&place, at: moment) { key, entry in
           rank += 1
           let version = Int64(bitPattern: entry.record.version)
@@ -115,14 +118,21 @@ final class OrderedWalk {
       isEnd = place.isAtEnd
     } else {
       // Memory first: an entry that it gives up meanwhile is met in the store.
-      if handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
-      if handle.scope != .memory && cache.storage != nil {
+      let hasStore = handle.scope != .memory && cache.storage != nil
+      let isLast = order == .insertion && hasStore
+      if handle.scope != .disk && !(isLast && !cache.writeBack.mayHaveDirty) {
+        lookThroughMemory(at: moment, &failure)
+      }
+      if hasStore {
         // What memory has given up is in the store's walk once it is committed.
         try cache.withStorage { (storage) throws(Failure) in
           cache.writeBack.write(storage)
           storage.doOwedWork()
         }
         try lookThroughStore(at: moment, &failure)
+        // By the write an entry stays in its place if a read brings it up, and then the store may
+        // drop it.
+        if isLast && handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
       }
       if let failure { throw failure }
       isEnd = candidates.count < OrderedWalk.room
@@ -151,12 +161,13 @@ final class OrderedWalk {
       try handle.check()
       try cache.withStorage { (storage) throws(Failure) in
         try storage.walk(&place, at: moment) { key, entry in
-          let record = entry.record
-          // Memory knows better when it was read.
-          if !isAlone,
-            cache.memory.version(key, cache.memory.hash(key), at: moment) == record.version
+          var record = entry.record
+          // Memory knows the times better. An entry that has come up meanwhile has been read.
+          if !isAlone, let copy = cache.memory.info(key, cache.memory.hash(key), at: moment),
+            copy.version == record.version
           {
-            return
+            if order == .access { return }
+            record = copy
           }
           offer(key, record, &failure)
         }
