@@ -273,6 +273,25 @@ TEST(what_expires_is_told) {
   }
 }
 
+TEST(what_has_expired_is_told_by_each_tier_when_it_is_replaced) {
+  hutch_options options = unlimited_options();
+  test_clock clock = {0};
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  record r;
+  hutch_put_options put = put_options();
+  put.time_to_live = HUTCH_SECOND;
+  CHECK_OK(hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));
+  listen_to(&r, cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE);
+  clock.now += 2 * HUTCH_SECOND;
+  CHECK_OK(put_text(cache, "a", "2"));
+  /* Maintenance may have removed it from either tier first. */
+  CHECK(strstr(r.text, "-at1=1") && strstr(r.text, "-at2") && strstr(r.text, "+a3=2"));
+  CHECK_EQUAL(strlen("-at1=1 -at2 +a3=2"), r.length);
+  CHECK_EQUAL(1, stats_of(cache).disk.expirations);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST_EACH_KIND(a_clear_is_told) {
   record r;
   CHECK_OK(put_text(f->cache, "a", "1"));

@@ -49,6 +49,9 @@ extension Committer {
     switch write.kind {
     case .put, .remove:
       write.result.existed = old.isThere && transaction.isAlive(old.row, write.key)
+      if old.isThere, !write.result.existed, old.row.generation == transaction.meta.generation {
+        try transaction.drop(write.key, old.row.record.version, .expired)
+      }
       if write.kind == .put && write.refusal == .none {
         if let file = write.file, file.directory !== place {
           // The tier has moved since the content file was written.

@@ -173,7 +173,9 @@ extension LogStore {
     }
     let uses = SlotWord(SharedWords.load(slot)).uses
     let ages = ages
-    if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
+    if (!entry.fields.isEmpty || ages.any) && entry.address != replaced
+      && entry.record.isExpired(at: now, under: ages)
+    {
       lose(slot, page, entry, .expired, cleaned: next)
     } else if !isShare || mayMove(entry.units), keepsAll || isToStay(entry, uses, stream),
       let target = target(

@@ -124,6 +124,10 @@ extension LogStore {
       if match != nil || !needsRecord { return }
     }
     setMark(of: &write)
+    if let match, !write.existed, write.kind != .touch {
+      counters.expirations.count()
+      observer?.storeDrops(match.entry.key, match.entry.version, .expired)
+    }
     switch write.kind {
     case .put:
       let entry = write.entry.unsafelyUnwrapped
