@@ -661,6 +661,50 @@ TEST(a_write_of_an_entry_that_is_going_down_is_told) {
   CHECK_OK(hutch_close(l.cache));
 }
 
+/* Until the call has met the entry on disk, or so often that it has its turn again. */
+static hutch_status touch_on_disk(hutch_cache *disk, const char *key) {
+  hutch_status status = HUTCH_NOT_FOUND;
+  for (int i = 0; status == HUTCH_NOT_FOUND && i < 2000; i++)
+    status = hutch_touch(disk, KEY(key), 1000 * HUTCH_SECOND, 0);
+  return status;
+}
+
+static void use_disk_or_evict(void *context, int index) {
+  leaving *l = context;
+  hutch_cache *disk = tier_of(l->cache, HUTCH_TIER_DISK);
+  for (int i = 0; index == 0 && i < 400 * scale(); i++) {
+    char key[16];
+    sprintf(key, "w%d", i);
+    CHECK_OK(put_text(l->cache, key, "value"));
+    if (i % 2) {
+      if (touch_on_disk(disk, key) == HUTCH_OK) CHECK(info_of(disk, key).expires != 0);
+    } else {
+      hutch_value *value = NULL;
+      hutch_status status;
+      while ((status = hutch_pop(disk, KEY(key), &value)) == HUTCH_NOT_FOUND)
+        CHECK_OK(hutch_contains(l->cache, KEY(key)));
+      CHECK_OK(status);
+      hutch_value_release(value);
+    }
+  }
+  if (index == 0) l->ended = 1;
+  for (int i = 0; index == 1 && !l->ended; i++) {
+    char key[16];
+    sprintf(key, "e%d", i % 7);
+    CHECK_OK(put_text(l->cache, key, "other"));
+  }
+  CHECK_OK(hutch_close(disk));
+}
+
+TEST(a_view_of_the_disk_meets_an_entry_that_is_going_down_or_leaves_it) {
+  hutch_options options = deferring_options();
+  options.policy = HUTCH_POLICY_LRU;
+  options.memory.count = 2;
+  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  run_threads(2, use_disk_or_evict, &l);
+  CHECK_OK(hutch_close(l.cache));
+}
+
 TEST(what_the_disk_does_not_take_is_lost_only_when_memory_lets_it_go) {
   write_file(scratch("parent").text, "x", 1);
   hutch_options options = deferring_options();

@@ -215,7 +215,12 @@ extension Cache {
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
   ) throws(Failure) -> WritePlan? {
     do throws(Failure) {
+      // An entry that is staged after the look was not on disk then, and stays: a removal with its
+      // version leaves it its place (WriteBackQueue.makeWay). Memory is asked first.
+      let resident =
+        scope == .disk && writeBack.mayHaveDirty ? memory.version(key, hash, at: moment) : 0
       let version = try currentVersion(key, hash, at: moment, in: scope, inOrder: true)
+      write.version = version == 0 ? resident : 0
       if version == 0 && seen ?? 0 == 0 {
         // A key without an entry costs no commit. If it has none because of a write that is not
         // committed, this removal is committed too: its answer must hold after a kill, and for
@@ -253,7 +258,7 @@ extension Cache {
       order.stripes.unlock(stripe)
       return nil
     }
-    write.version = order.versions.draw()
+    if write.version == 0 { write.version = order.versions.draw() }
     let isOfEntry = removal.plan.store == .remove
     if isOfEntry {
       removal.pending = postPending(key, hash, adding: nil, replacing: old, at: moment)
@@ -365,7 +370,8 @@ extension Cache {
           _ = try memory.put(
             try resident.unowned.copied(with: times), hash, at: moment,
             condition: .version(resident.unowned.version))
-        } else if let stored = try infoBelow(key, hash, at: moment, storage) {
+        } else if let stored = try storage.info(key, hash, at: moment) {
+          // An entry that memory has staged since `touchDirty` was not on disk then.
           named = try touchBlock(key, touched(stored))
           if scope == .disk { _ = memory.remove(key, hash, at: moment) }
         } else {
