@@ -705,6 +705,35 @@ TEST(a_view_of_the_disk_meets_an_entry_that_is_going_down_or_leaves_it) {
   CHECK_OK(hutch_close(l.cache));
 }
 
+static void flush_or_touch(void *context, int index) {
+  leaving *l = context;
+  hutch_cache *disk = tier_of(l->cache, HUTCH_TIER_DISK);
+  uint64_t state = 1;
+  char key[16];
+  for (int i = 0; index == 0 && i < 150 * scale(); i++) {
+    for (int n = 0; n < 60; n++) {
+      sprintf(key, "%d", n);
+      CHECK_OK(put_text(l->cache, key, "value"));
+    }
+    CHECK_OK(hutch_flush(l->cache));
+    CHECK_EQUAL(60, count_of(disk));
+  }
+  if (index == 0) l->ended = 1;
+  while (!l->ended) {
+    sprintf(key, "%d", (int)(next_random(&state) % 60));
+    hutch_status status = hutch_touch(l->cache, KEY(key), HUTCH_SECOND * 1000, 0);
+    CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  }
+  CHECK_OK(hutch_close(disk));
+}
+
+TEST(a_flush_writes_what_is_touched_meanwhile) {
+  hutch_options options = deferring_options();
+  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  run_threads(2, flush_or_touch, &l);
+  CHECK_OK(hutch_close(l.cache));
+}
+
 TEST(what_the_disk_does_not_take_is_lost_only_when_memory_lets_it_go) {
   write_file(scratch("parent").text, "x", 1);
   hutch_options options = deferring_options();

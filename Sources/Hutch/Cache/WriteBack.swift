@@ -276,11 +276,17 @@ final class WriteBack {
     var write = values.put(entry, hash, &form, to: storage)
     order.stripes.lock(stripe)
     // An entry that a clear under way takes must not be written after the clear.
-    guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
-      entry.version > order.clearing?.all ?? 0
+    let resident = memory.peek(key, hash, at: moment)
+    guard let now = resident.unowned, now.version == entry.version, now.isDirty,
+      now.version > order.clearing?.all ?? 0
     else {
       order.stripes.unlock(stripe)
       return nil
+    }
+    if now.raw != entry.raw {
+      // A touch has come between.
+      order.stripes.unlock(stripe)
+      return submitDown(now, at: moment, to: storage)
     }
     if let record = memory.info(key, hash, at: moment) {
       noteIdle(entry, hash, record.accessed, in: storage)
