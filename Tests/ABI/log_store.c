@@ -268,6 +268,27 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {
+  path directory = scratch("touched");
+  hutch_options options = log_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  static const char value[] = "the value that is touched";
+  CHECK_OK(put_text(cache, "a", value));
+  path log = in_directory(directory.text, "hutch-log");
+  struct stat status;
+  CHECK(stat(log.text, &status) == 0);
+  char *bytes = map_file(log.text, (size_t)status.st_size);
+  char *found = memmem(bytes, (size_t)status.st_size, value, sizeof value - 1);
+  CHECK(found);
+  *found ^= 1;
+  CHECK_OK(hutch_touch(cache, KEY("a"), 1000 * HUTCH_SECOND, 0));
+  CHECK_EQUAL(1, stats_of(cache).disk.damaged);
+  check_where(cache, "a", true, false);
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ----------------------------------------------------- out of service and back */
 
 /* The changes of the disk tier's state, a letter each. */

@@ -319,8 +319,7 @@ extension LogStore {
       match.entry.isSound(
         write.hash, by: check, value: file?.checksum ?? copy.checksum, Bytes(copy.extendedData))
     else {
-      counters.damaged.count()
-      return drop(match.slot, match.page, match.entry)
+      return lose(match.slot, match.page, match.entry, .damaged)
     }
     carried = file?.name.number ?? 0
     hasLostCarried = false
