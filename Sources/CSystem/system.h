@@ -84,6 +84,7 @@ struct hutch_thread_state {
   void *gates[4];       // the outermost ones
   int32_t stripes;      // how many stripes it holds, see EndedBlocks.swift
   void *ended;          // the blocks to free when it holds none any more
+  int32_t number;       // of the thread, see ThreadLines.swift; 0: it has none yet
 };
 
 static inline struct hutch_thread_state *hutch_thread_state(void) {
@@ -91,7 +92,13 @@ static inline struct hutch_thread_state *hutch_thread_state(void) {
   return &state;
 }
 
-static inline void **hutch_gates(void) { return hutch_thread_state()->gates; }
+// The number of a thread that has none yet, from 1 on.
+static inline int32_t hutch_next_number(void) {
+  static uint32_t last;
+  return (int32_t)(__atomic_add_fetch(&last, 1, __ATOMIC_RELAXED) & INT32_MAX);
+}
+
+static inline void **hutch_gates(struct hutch_thread_state *state) { return state->gates; }
 
 struct hutch_process_state {
   pthread_mutex_t lock;  // protects the list of open directories; see Process.swift

@@ -33,7 +33,7 @@ final class Committer {
   let members: Membership
   let service: Service
   let content: Content
-  let counters = DiskCounters()
+  let counters: DiskCounters
   let liveLimits: LiveLimits
   /// The event that completed puts survive: the strongest durability that an opening of the
   /// directory has asked for, in this process or, once a turn has been had since, in another one.
@@ -74,6 +74,7 @@ final class Committer {
   ) throws(Failure) {
     let mutex = try Lock()
     self.mutex = mutex
+    counters = try DiskCounters()
     self.options = options
     self.queue = queue
     self.readers = readers

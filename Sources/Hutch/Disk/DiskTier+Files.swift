@@ -84,7 +84,7 @@ extension DiskTier: FileStorage {
         if let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0,
           Int(status.st_size) == found.record.size
         {
-          counters.hits.add()
+          counters.countHit()
           accesses.note(key, hash, at: moment.time)
           return file.take()
         }

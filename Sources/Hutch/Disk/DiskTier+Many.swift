@@ -20,11 +20,11 @@ extension DiskTier {
       while next < end {
         switch slice.takeFirst() {
         case .block(let block):
-          counters.hits.add()
+          counters.countHit()
           accesses.note(block.unowned.key, key(next).1, at: moment.time)
           found(next, block, nil)
         case .none:
-          counters.misses.add()
+          counters.countMiss()
           found(next, nil, nil)
         case .unknown:
           do throws(Failure) {

@@ -10,9 +10,9 @@ extension DiskTier {
     let block = try find(key, hash, at: moment, isDamaged: &isDamaged)
     guard isAccess else { return block }
     if block == nil {
-      counters.misses.add()
+      counters.countMiss()
     } else {
-      counters.hits.add()
+      counters.countHit()
       accesses.note(key, hash, at: moment.time)
     }
     return block

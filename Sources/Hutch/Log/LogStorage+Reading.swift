@@ -14,7 +14,7 @@ extension LogStorage {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy {
     guard let store = uncounted, !isBarred(key, hash) else {
-      counters.misses.count()
+      counters.countMiss()
       return .absent
     }
     return store._withUnsafeGuaranteedRef {
@@ -23,7 +23,7 @@ extension LogStorage {
   }
 
   private func missed(_ isAccess: Bool) -> Block? {
-    if isAccess { counters.misses.count() }
+    if isAccess { counters.countMiss() }
     return nil
   }
 

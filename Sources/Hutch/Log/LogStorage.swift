@@ -36,7 +36,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let options: StorageOptions
   let clock: Clock
   let shared: LogShared
-  let counters = StorageCounters()
+  let counters: StorageCounters
   unowned(unsafe) var observer: (any StorageObserver)?
 
   /// The newest LogStore; 0: there has been none. Stored with release by the opening, loaded with
@@ -115,6 +115,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     ownDurability = Atomic(options.durability.rawValue)
     livePolicy = Atomic((options.policy ?? .adaptive).rawValue)
     shared = try LogShared()
+    counters = try StorageCounters()
     hash = shared.hash
     stateLock = try Lock()
     serviceLock = try Lock()

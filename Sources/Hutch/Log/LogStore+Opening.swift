@@ -16,7 +16,7 @@ extension LogStore {
   /// `isSole`: nothing else has the directory open, not even an earlier store of this process.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
-    keepsOthersOut: Bool = false, counters: StorageCounters = StorageCounters(),
+    keepsOthersOut: Bool = false, counters: StorageCounters? = nil,
     prepare: (LogStore, _ isSole: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
     let member = try LogMember.opening(directory)
@@ -31,7 +31,8 @@ extension LogStore {
       checkpoint = try lastCheckpoint(directory)
       try create(in: directory, limits ?? .defaultDisk, from: checkpoint)
     }
-    let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
+    let counting = if let counters { counters } else { try StorageCounters() }
+    let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counting)
     LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }
     // If the disk refuses it again, the directory serves without its promise.

@@ -111,7 +111,7 @@ extension LogStore {
       if isAccess { note(match, at: moment) }
       return block
     }
-    if isAccess { counters.misses.count() }
+    if isAccess { counters.countMiss() }
     return nil
   }
 
@@ -137,7 +137,7 @@ extension LogStore {
       note(match, at: moment)
       return .copied(size)
     }
-    counters.misses.count()
+    counters.countMiss()
     return .absent
   }
 
@@ -248,7 +248,7 @@ extension LogStore {
 
   @inline(__always)
   private func note(_ match: LogMatch, at moment: Moment) {
-    counters.hits.count()
+    counters.countHit()
     noteUse(match, at: moment.time)
   }
 

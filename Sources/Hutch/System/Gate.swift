@@ -8,18 +8,18 @@ import Synchronization
 /// steps back when there is no pause. A pause waits only for the calls that are inside and not
 /// aside; when it has them, no call is active. A close waits for all.
 struct Gate: ~Copyable {
-  /// The state has an address of its own, which the threads that are inside remember.
-  typealias Word = UnsafeMutablePointer<Atomic<UInt64>>
-
   private static let closedBit: UInt64 = 1 << 63
   private static let pausedBit: UInt64 = 1 << 62
   private static let oneAside: UInt64 = 1 << 31
   private static let countMask: UInt64 = oneAside - 1
 
-  /// The number of calls inside; from bit 31 on, the number of those that have stepped aside; and
-  /// the two bits. Acquire on entry and release on exit, so that the effects of the calls are
-  /// visible when `close` or `awaitQuiet` returns.
-  private let state: Word
+  /// The state, a word of each line. The number of the threads' calls inside; from bit 31 on, the
+  /// number of those that have stepped aside; and the two bits, which are in all words or are being
+  /// set in one after the other. A thread enters and leaves by the word of its own line, and
+  /// remembers its address meanwhile. Acquire on entry and release on exit, so that the effects of
+  /// the calls are visible when `close` or `awaitQuiet` returns. With one word for all threads each
+  /// call would take its line from the others, twice.
+  private let state: ThreadLines
   /// Protects only the waits.
   private let lock: Lock
   /// Signals that no call is inside any more, or that the pause is over.
@@ -28,59 +28,70 @@ struct Gate: ~Copyable {
   init() throws(Failure) {
     let lock = try Lock()
     let changed = try Condition()
-    let word = try Allocation.bytes(MemoryLayout<Atomic<UInt64>>.size)
-      .bindMemory(to: Atomic<UInt64>.self, capacity: 1)
-    word.initialize(to: Atomic(0))
-    state = word
+    state = try ThreadLines()
     self.lock = lock
     self.changed = changed
   }
-
-  deinit { free(state) }
 
   private static func isEmpty(_ word: UInt64) -> Bool { word & countMask == 0 }
   private static func isQuiet(_ word: UInt64) -> Bool {
     word & countMask == (word & (pausedBit - 1)) / oneAside
   }
 
+  /// True if the test holds for every word, one after the other. Where no call is let in any more,
+  /// a word that was found empty, or quiet, stays so.
+  private func all(_ test: (UInt64) -> Bool) -> Bool {
+    for line in 0..<ThreadLines.count
+    where !test(state[line].pointee.load(ordering: .acquiring)) { return false }
+    return true
+  }
+
+  private func set(_ bit: UInt64) {
+    for line in 0..<ThreadLines.count {
+      state[line].pointee.bitwiseOr(bit, ordering: .acquiringAndReleasing)
+    }
+  }
+
   /// False: the gate is closed. Otherwise the same thread must call `leave`.
   func enter() -> Bool {
-    let now = state.pointee.load(ordering: .relaxed)
+    let word = state.own()
+    let now = word.pointee.load(ordering: .relaxed)
     if now < Gate.pausedBit,
-      state.pointee.compareExchange(expected: now, desired: now + 1, ordering: .acquiring)
+      word.pointee.compareExchange(expected: now, desired: now + 1, ordering: .acquiring)
         .exchanged
     {
-      ThreadState.noteInside(state)
+      ThreadState.noteInside(word)
       return true
     }
-    return enterSlowly()
+    return enterSlowly(by: word)
   }
 
   @inline(never)
-  private func enterSlowly() -> Bool {
+  private func enterSlowly(by word: ThreadLines.Word) -> Bool {
     while true {
-      let now = state.pointee.load(ordering: .relaxed)
+      let now = word.pointee.load(ordering: .relaxed)
       if now & Gate.closedBit != 0 { return false }
       if now & Gate.pausedBit != 0 && !ThreadState.isInside {
-        waitOutside()
-      } else if state.pointee.compareExchange(
+        waitOutside(word)
+      } else if word.pointee.compareExchange(
         expected: now, desired: now + 1, ordering: .acquiring
       ).exchanged {
-        ThreadState.noteInside(state)
+        ThreadState.noteInside(word)
         return true
       }
     }
   }
 
-  private func waitOutside() {
+  private func waitOutside(_ word: ThreadLines.Word) {
     lock.lock()
-    while state.pointee.load(ordering: .relaxed) & Gate.pausedBit != 0 { changed.wait(lock) }
+    while word.pointee.load(ordering: .relaxed) & Gate.pausedBit != 0 { changed.wait(lock) }
     lock.unlock()
   }
 
   func leave() {
     ThreadState.noteOutside()
-    let after = state.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
+    let after = state.own().pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing)
+      .newValue
     if after >= Gate.pausedBit && Gate.isQuiet(after) { tell() }
   }
 
@@ -91,29 +102,29 @@ struct Gate: ~Copyable {
 
   /// A call that is inside for long lets a pause pass, at a point where it has nothing in progress.
   func giveWay() {
-    guard state.pointee.load(ordering: .relaxed) & Gate.pausedBit != 0 else { return }
+    guard state.own().pointee.load(ordering: .relaxed) & Gate.pausedBit != 0 else { return }
     ThreadState.stepBack(to: ThreadState.stepAside())
   }
 
   /// Waits until no call is inside. New calls are still let in.
   func awaitEmpty() {
-    while !Gate.isEmpty(state.pointee.load(ordering: .acquiring)) { usleep(1000) }
+    while !all(Gate.isEmpty) { usleep(1000) }
   }
 
   /// Closes the gate, once, and waits until no call is inside.
   func close() {
-    state.pointee.bitwiseOr(Gate.closedBit, ordering: .acquiringAndReleasing)
+    set(Gate.closedBit)
     lock.lock()
-    while !Gate.isEmpty(state.pointee.load(ordering: .acquiring)) { changed.wait(lock) }
+    while !all(Gate.isEmpty) { changed.wait(lock) }
     lock.unlock()
   }
 
   // MARK: fork
 
   /// True if every call inside has stepped aside.
-  var isQuiet: Bool { Gate.isQuiet(state.pointee.load(ordering: .acquiring)) }
+  var isQuiet: Bool { all(Gate.isQuiet) }
 
-  func pause() { state.pointee.bitwiseOr(Gate.pausedBit, ordering: .acquiringAndReleasing) }
+  func pause() { set(Gate.pausedBit) }
 
   /// False: some call still had work in progress when the time was over.
   func awaitQuiet(until end: Deadline) -> Bool {
@@ -128,15 +139,19 @@ struct Gate: ~Copyable {
   }
 
   func resume() {
-    state.pointee.bitwiseAnd(~Gate.pausedBit, ordering: .releasing)
+    for line in 0..<ThreadLines.count {
+      state[line].pointee.bitwiseAnd(~Gate.pausedBit, ordering: .releasing)
+    }
     tell()
   }
 
   // Calls of a thread that is inside: see ThreadState.
 
-  static func stepAside(_ word: Word) { word.pointee.wrappingAdd(oneAside, ordering: .releasing) }
+  static func stepAside(_ word: ThreadLines.Word) {
+    word.pointee.wrappingAdd(oneAside, ordering: .releasing)
+  }
 
-  static func stepBack(_ word: Word) {
+  static func stepBack(_ word: ThreadLines.Word) {
     while true {
       let now = word.pointee.load(ordering: .relaxed)
       if now & pausedBit != 0 {

@@ -159,6 +159,20 @@ enum ThreadState {
     set { hutch_thread_state()!.pointee.worker_of = newValue }
   }
 
+  /// The thread's number, which tells its line of `ThreadLines`.
+  @inline(__always)
+  static var number: Int {
+    let number = hutch_thread_state()!.pointee.number
+    return _fastPath(number != 0) ? Int(number) : newNumber()
+  }
+
+  @inline(never)
+  private static func newNumber() -> Int {
+    let number = hutch_next_number()
+    hutch_thread_state()!.pointee.number = number
+    return Int(number)
+  }
+
   // MARK: gates
 
   /// True if this thread is inside a gate, and not aside.
@@ -170,14 +184,16 @@ enum ThreadState {
   /// With more nested gates than these, the innermost are not recorded.
   private static let mostGates: Int32 = 4
 
-  static func noteInside(_ gate: Gate.Word) {
+  @inline(__always)
+  static func noteInside(_ gate: ThreadLines.Word) {
     let state = hutch_thread_state()!
     let index = state.pointee.inside
-    if index < mostGates { hutch_gates()![Int(index)] = UnsafeMutableRawPointer(gate) }
-    state.pointee.inside = index + 1
+    if index < mostGates { hutch_gates(state)![Int(index)] = UnsafeMutableRawPointer(gate) }
+    state.pointee.inside = index &+ 1
   }
 
-  static func noteOutside() { hutch_thread_state()!.pointee.inside -= 1 }
+  @inline(__always)
+  static func noteOutside() { hutch_thread_state()!.pointee.inside &-= 1 }
 
   /// From here on a fork does not wait for this thread, which calls the host, or waits for a thread
   /// that does. Its work in progress stays as it is. The caller must call `stepBack` with the
@@ -198,7 +214,8 @@ enum ThreadState {
   @inline(never)
   private static func step(from low: Int32, to high: Int32, isAside: Bool) {
     for index in low..<high {
-      let gate = hutch_gates()![Int(index)]!.assumingMemoryBound(to: Atomic<UInt64>.self)
+      let gate = hutch_gates(hutch_thread_state())![Int(index)]!
+        .assumingMemoryBound(to: Atomic<UInt64>.self)
       if isAside { Gate.stepAside(gate) } else { Gate.stepBack(gate) }
     }
     hutch_thread_state()!.pointee.aside = isAside ? high : low
