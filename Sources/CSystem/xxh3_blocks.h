@@ -46,8 +46,10 @@ __attribute__((target("avx2"))) static inline void hutch_add_blocks(
   memcpy(&high, (char *)sums + 32, 32);
   while (blocks-- > 0) {
     if (copy) {
+      // A page ahead, of bytes that no cache has: 10 KB to 1 MB took the least time so.
+      size_t ahead = blocks >= 4 ? 4096 : 0;
       for (int stripe = 0; stripe < 16; stripe++, data += 64, copy += 64) {
-        __builtin_prefetch(data + 1536);
+        __builtin_prefetch(data + ahead);
         HUTCH_ADD(low, data, keys + 8 * stripe, copy);
         HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32, copy + 32);
       }
