@@ -9,7 +9,7 @@ import Synchronization
 nonisolated(unsafe) private var requests = 0
 nonisolated(unsafe) private var refused = 0
 /// The disk is full.
-nonisolated(unsafe) private var isFull = false
+nonisolated(unsafe) var isFull = false
 /// How many puts were refused for it, and how many openings.
 nonisolated(unsafe) private var refusedPuts = 0
 nonisolated(unsafe) private var refusedOpenings = 0

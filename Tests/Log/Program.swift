@@ -33,9 +33,14 @@ func main(
     if strcmp(name, "locks") == 0 { return locks() }
     if strcmp(name, "expirations") == 0 { return expirations() }
     if strcmp(name, "versions") == 0 { return versions() }
+    if strcmp(name, "gaps") == 0 { return gaps() }
+    if strcmp(name, "sweeps") == 0 { return sweeps() }
+    if strcmp(name, "ghosts") == 0 { return ghosts() }
+    if strcmp(name, "counts") == 0 { return counts() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | triggers | refusals | locks | expirations | versions | reuse [COUNT] [SEED]"
-      + " | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
+      + " | triggers | refusals | locks | expirations | versions | gaps"
+      + " | sweeps | ghosts | counts"
+      + " | reuse [COUNT] [SEED] | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

@@ -126,6 +126,10 @@ enum IndexAt {
   /// disk (LogStore+Durability). Changed without the lock.
   static let failedToSync = 896
 
+  /// A recovery: whether a kept entry has been replaced or removed is certain once all new entries
+  /// from here on have got their slots (LogStore+Rebuilding).
+  static let certainFrom = 904
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
 

@@ -89,10 +89,10 @@ extension LogStore {
 
   // MARK: with the lock held
 
-  /// A slot for a new key; nil: the page has to be divided. Ghosts have at least 60 % of the slots
-  /// where there is no unused one, so that they last for about two rounds of the log.
+  /// A slot for a new key; nil: the page has to be divided. That is so where no bucket of the
+  /// window has `manyGhosts`: ghosts then have about half of the slots, and last for about two
+  /// rounds of the log.
   func freeSlot(_ page: SlotPage, _ hash: UInt64) -> FreeSlot? {
-    var named = 0
     var oldest: UnsafeMutableRawPointer?
     var oldestAddress = LogAddress.max
     for offset in 0..<LogPages.window {
@@ -110,15 +110,10 @@ extension LogStore {
           }
           ghosts += 1
           if word.address < oldestAddress { (oldest, oldestAddress) = (line + i * 8, word.address) }
-        } else {
-          named += 1
         }
       }
       if let free { return FreeSlot(slot: free) }
       if ghosts >= LogPages.manyGhosts, let oldest { return FreeSlot(slot: oldest) }
-    }
-    if named * 5 < LogPages.window * LogPages.bucketSlots * 2, let oldest {
-      return FreeSlot(slot: oldest)
     }
     return deadSlot(page, hash)
   }

@@ -10,7 +10,8 @@ import Synchronization
 //     it reads the new entries from the newest to older ones, and ends at the first segment that
 //     is not whole: so what it finds is a succession without a gap
 //     a kept copy says where it was replaced or removed (LogEntry); for what is below the
-//     checkpoint's end, that is on the disk
+//     checkpoint's end, that is on the disk; and no kept copy counts unless all that was written
+//     behind that end has been met (`certainFrom`)
 //     it finds nothing below `newFrom` and `keptFrom`: the cleaner had come so far
 //     a key that has no entry, but had one that was evicted since the checkpoint, gets a record of
 //     its removal all the same (`needsRecord`). Where a removal names no keys, by tag or prefix,

@@ -157,7 +157,10 @@ extension LogStore {
   }
 
   /// A kept copy counts if its original is not among the lost writes, and if it was replaced or
-  /// removed by none but those. Another one is never found again.
+  /// removed by none but those. Another one is never found again. A write behind the end of the
+  /// last checkpoint may have replaced or removed it, and its mark need not be on the disk; or it
+  /// was evicted, and its key written since. So it counts only if all of these writes have been
+  /// met: the cleaner may have been faster than this, or faster than an earlier recovery.
   private func giveSlot(toKept entry: LogEntry.Head, at moment: Moment) throws(Failure) {
     guard let trailer = trailer(entry), let origin = trailerAddress(0, of: entry),
       let end = trailerAddress(8, of: entry)
@@ -166,7 +169,8 @@ extension LogStore {
     func isLost(_ address: LogAddress) -> Bool { address >= lost.from && address < lost.to }
     // The marks of an earlier loss are right if all new entries since then have their slots.
     let isEndLost = isLost(end) && words.load(IndexAt.rebuildEnd) <= lost.from
-    var counts = !isLost(origin) && (end == 0 || isEndLost)
+    let isCertain = words.load(IndexAt.rebuildEnd) <= words.load(IndexAt.certainFrom)
+    var counts = isCertain && !isLost(origin) && (end == 0 || isEndLost)
     if counts { counts = try giveSlot(to: entry, from: IndexAt.keptFrom, uses: 1, at: moment) }
     if counts {
       SharedWords.store(trailer + 8, 0)

@@ -192,6 +192,10 @@ extension LogStore {
     let isFirst = checkpoint[At.lostTo] == 0
     set(IndexAt.lostFrom, isFirst ? tail.end : min(checkpoint[At.lostFrom], tail.end))
     set(IndexAt.lostTo, start(of: next))
+    // The checkpoint of another recovery does not say what became of kept entries before its loss.
+    set(
+      IndexAt.certainFrom,
+      isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits))
     set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) >> unitShift : 0)
     set(IndexAt.rebuildEnd, tail.end)
     set(IndexAt.rebuildKept, newestKept)
