@@ -110,6 +110,72 @@ def test_a_failure_of_one_does_not_concern_the_others(directory: Path, at_once):
         assert caught.value.failures == {}
 
 
+@pytest.mark.parametrize("storage", [None, "log", "mixed"])
+def test_several_calls_of_the_library(directory: Path, storage):
+    """More values than one call of it takes, of several kinds, with what set has as options."""
+    kinds = [b"", b"x" * 511, b"y" * 600, "text", "ü" * 5000, 7, [1, {"a": None}], 1.5, None]
+    expected = {
+        (number, str(number), b"%d" % number)[number % 3]: kinds[number % len(kinds)]
+        for number in range(9 * 1100)
+    }
+    with hutch.Cache(None if storage is None else directory, storage=storage) as cache:
+        cache.set_many(expected)
+        assert cache.get_many(expected) == expected and len(cache) == len(expected)
+        for key, value in list(expected.items())[:18]:
+            assert cache.info(key).size == (cache.set(key, value) and cache.info(key).size)
+        some = dict(list(expected.items())[:1500])
+        cache.set_many(some, 1000, tag=("a", 1))
+        cache.set_many({("uncommon",): 1, "common": 2}, expire=1000, tag=("a", 1))
+        assert cache.info("0") is None or cache.info("0").expires is not None
+        assert {cache.info(key).tag for key in [*some, ("uncommon",), "common"]} == {("a", 1)}
+        assert cache.remove_tagged(("a", 1)) == 1502
+        assert cache.get_many(expected) == {
+            key: value for key, value in expected.items() if key not in some
+        }
+
+
+def test_nothing_is_stored_if_one_has_no_form(cache):
+    many = {f"key-{number}": number for number in range(3000)}
+    for key, value, error in (
+        ("last", object(), TypeError),
+        ("x" * 70_000, 1, hutch.InvalidArgumentError),
+        (object(), 1, TypeError),
+    ):
+        with pytest.raises(error):
+            cache.set_many({**many, key: value})
+    with pytest.raises(ValueError):
+        cache.set_many(many, -1)
+    with pytest.raises(ValueError):
+        cache.set_many(many, tag="")
+    assert len(cache) == 0
+
+
+def test_failures_in_several_calls_of_the_library(directory: Path):
+    limits = hutch.TierLimits(max_entry=4096)
+    large = {5, 1023, 1024, 2500}
+    with hutch.Cache(directory, memory=limits, disk=limits) as cache:
+        values = {number: bytes(9000 if number in large else 10) for number in range(4000)}
+        for more in {}, {("uncommon",): b"1"}:
+            with pytest.raises(hutch.TooLargeError) as caught:
+                cache.set_many({**values, **more})
+            assert caught.value.failures.keys() == large and caught.value.words
+            assert caught.value is caught.value.failures[2500]
+            assert len(cache) == 4000 - 4 + len(more)
+            cache.clear()
+
+
+def test_many_kinds_of_extended_data(cache):
+    from hutch.diskcache._record import RecordForms
+
+    cache._forms = RecordForms()
+    getattr(cache, "_keep_pairs", lambda: None)()
+    for kinds in 3, 16, 17, 300:
+        expected = {number: (b"data", b"x%d" % (number % kinds)) for number in range(2000)}
+        cache.set_many(expected)
+        assert cache.get_many(expected) == expected
+        cache.clear()
+
+
 def test_write_policies_of_many_and_of_views(directory: Path):
     with hutch.Cache(directory) as cache:
         cache.set_many({"a": 1, "b": 2}, write_policy="memory")

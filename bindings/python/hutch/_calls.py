@@ -124,7 +124,7 @@ async def _put_all(
     expire, idle, cost, write_policy, tag = own
     results: dict[Any, PutResult] = {}
     failures = Failures()
-    for extended, puts in by_kind(values, cache._forms).items():
+    for extended, puts in by_kind(dict(values).items(), cache._forms).items():
         options = put_options(expire, idle, cost, extended, None, write_policy, tag)
         for part in in_parts(puts):
             names, sizes = array([name for _, name, _ in part])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_size_t, c_uint64
 from typing import TYPE_CHECKING, Any, TypeVar, Union
@@ -51,12 +52,12 @@ def in_parts(items: list[T]) -> Iterator[list[T]]:
 
 
 def by_kind(
-    values: Pairs[K], forms: Forms
+    values: Iterable[tuple[K, Any]], forms: Forms
 ) -> dict[bytes | None, list[tuple[K, bytes, bytes]]]:
     """Keys, their bytes and those of their values, by the extended data of the values, which
     give their type, and are the same for all puts of one call of the library."""
     kinds: dict[bytes | None, list[tuple[K, bytes, bytes]]] = {}
-    for key, value in dict(values).items():
+    for key, value in values:
         name = long_name(key)
         encoded, extended = forms.encode(value)
         kinds.setdefault(extended, []).append((key, name, encoded))
@@ -101,6 +102,10 @@ class Failures:
             error = failure(last[1]) if last_error is None else described(last[1], last_error)
             self._by_key[last[0]] = error
         return statuses
+
+    def gather_at(self, address: int, keys: Sequence[Key]) -> None:
+        """Like gather, of a batch of the accelerator."""
+        self.gather(ctypes.cast(address, _structs.BatchPointer), keys)
 
     def done(self) -> None:
         """Raise the last failure, which has the others in its attribute, if there is one."""
@@ -188,9 +193,9 @@ class Many:
         """Store values, a mapping or pairs of key and value, each like set.
 
         In a database several times faster than as many calls of set, since puts share
-        commits; in a log a call of set for each value takes no longer.
+        commits.
         """
-        self._put_all(values, expire, idle, cost, write_policy, tag, None)
+        self._put_each(values, expire, idle, cost, write_policy, tag, None)
 
     def put_many(
         self,
@@ -204,10 +209,14 @@ class Many:
     ) -> dict[K, PutResult]:
         """Like set_many; returns for each what put returns."""
         results: dict[K, PutResult] = {}
-        self._put_all(values, expire, idle, cost, write_policy, tag, results)
+        self._put_each(values, expire, idle, cost, write_policy, tag, results)
         return results
 
-    def _put_all(
+    def _put_all(self, *_: Any, **__: Any) -> bool:
+        """See the accelerator's: none is stored here."""
+        return False
+
+    def _put_each(
         self,
         values: Pairs[K],
         expire: Seconds | None,
@@ -218,7 +227,13 @@ class Many:
         results: dict[K, PutResult] | None,
     ) -> None:
         failures = Failures()
-        for extended, puts in by_kind(values, self._forms).items():
+        puts_of = values if type(values) is dict else dict(values)
+        keys, each = list(puts_of), list(puts_of.values())
+        is_common = results is None and (idle, cost, write_policy) == (None, None, None)
+        if is_common and self._put_all(keys, each, failures.gather_at, expire, tag=tag):
+            failures.done()
+            return
+        for extended, puts in by_kind(zip(keys, each), self._forms).items():
             options = put_options(expire, idle, cost, extended, None, write_policy, tag)
             for part in in_parts(puts):
                 names = array([name for _, name, _ in part])

@@ -218,10 +218,8 @@ static bool duration_of(PyObject *seconds, int64_t *nanoseconds) {
   return true;
 }
 
-/* The options of set by their names, expire also as the third argument. The tag's bytes may be in
-   `tag`. False: Python is to judge them. */
-static bool choices_of(PyObject *const *arguments, Py_ssize_t count, PyObject *names, key *tag,
-                       hutch_put_options *options) {
+bool choices_of(PyObject *const *arguments, Py_ssize_t count, PyObject *names, key *tag,
+                hutch_put_options *options) {
   Py_ssize_t named = names ? PyTuple_Size(names) : 0;
   if (count < 2 || count > 3) return false;
   if (count == 3 && arguments[2] != Py_None &&
@@ -387,6 +385,11 @@ PyMethodDef fast_methods[] = {
     {"_placed_keys", HUTCH_METHOD(fast_placed_keys), METH_FASTCALL,
      "Lists of the keys and the numbers of the entries whose extended data begin with a form, by\n"
      "the numbers: 8 bytes at an offset of the extended data. key_from_bytes: as in _all_keys."},
+    {"_put_all", HUTCH_METHOD(fast_put_all), METH_FASTCALL | METH_KEYWORDS,
+     "_put_all($self, keys, values, failed, expire=None, *, tag=None)\n--\n\n"
+     "Store lists of keys and values, after all of them were encoded. False: one is not of a\n"
+     "common kind, and none is stored. failed(batch, keys): some of these keys have failed in a\n"
+     "batch of the library, which has this address."},
     {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,
      "From now on a put may wait for a thread of Python."},
     {NULL, NULL, 0, NULL},

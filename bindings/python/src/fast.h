@@ -9,6 +9,7 @@
  *   pin.c       the type Pinned: a value without a copy
  *   objects.c   Python objects in a cache's memory, by reference
  *   walk.c      the keys of all entries
+ *   many.c      many values in one call
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
  *
@@ -148,6 +149,13 @@ PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
 PyObject *module_held(PyObject *module, PyObject *number);
 PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count);
 PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t count);
+PyObject *fast_put_all(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                       PyObject *names);
+
+/* The options of a put: arguments[2], if there is one, is expire, and names are expire and tag. The
+   tag's bytes may be in `tag`. False: Python is to judge them. */
+bool choices_of(PyObject *const *arguments, Py_ssize_t count, PyObject *names, struct key *tag,
+                hutch_put_options *options);
 
 /* A memoryview of a value, of which this takes the reference. */
 PyObject *pinned_of(const fast *cache, hutch_value *value);
