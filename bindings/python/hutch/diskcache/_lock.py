@@ -57,19 +57,17 @@ class WriterLock:
             raise Timeout
         if not self._depth:
             try:
-                self._lock_file(timeout)
+                try:
+                    _flock(self._file, _TAKE)
+                except BlockingIOError:
+                    self._await_file(timeout)
             except BaseException:
                 self._threads.release()
                 raise
         self._depth += 1
         return self._depth
 
-    def _lock_file(self, timeout: float | None) -> None:
-        try:
-            _flock(self._file, _TAKE)
-            return
-        except BlockingIOError:
-            pass
+    def _await_file(self, timeout: float | None) -> None:
         if timeout is None:
             _flock(self._file, fcntl.LOCK_EX)
             return

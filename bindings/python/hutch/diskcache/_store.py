@@ -86,6 +86,8 @@ class Store:
         )
         self.entries._forms = RecordForms()
         self.entries._keep_pairs()
+        # A view takes longer to make than a call on it.
+        self.disk, self.memory = self.entries.disk, self.entries.memory
         # By key the entries before the current transaction; None: no transaction.
         # Protected by the writer lock, like all fields below.
         self.undo: dict[HutchKey, Record | None] | None = None
@@ -115,7 +117,7 @@ class Store:
         """
         count = total = others = 0
         info = _structs.EntryInfo()
-        for cursor, key in self.entries.disk._walk():
+        for cursor, key in self.disk._walk():
             if check(lib.hutch_cursor_info(cursor, byref(info))) == Status.NOT_FOUND:
                 continue
             record = self.find(key) if with_files else None  # type: ignore[arg-type]
@@ -158,7 +160,7 @@ class Store:
 
     def first_keys(self, order: Order, most: int) -> list[HutchKey]:
         """The keys of the first entries in an order of hutch."""
-        disk: Any = self.entries.disk
+        disk: Any = self.disk
         found: list[HutchKey] = disk._all_keys(
             number_of(order, False), False, key_from_bytes, most
         )
@@ -166,7 +168,7 @@ class Store:
 
     def first(self, order: Order, reverse: bool, most: int) -> list[tuple[HutchKey, bytes]]:
         """The keys and the extended data of the first entries in an order of hutch."""
-        disk: Any = self.entries.disk
+        disk: Any = self.disk
         found: list[tuple[HutchKey, bytes]] = disk._all_keys(
             number_of(order, reverse), True, key_from_bytes, most
         )
@@ -196,7 +198,7 @@ class Store:
 
     def records(self) -> Iterator[tuple[HutchKey, Record]]:
         """All entries of this module, of which some may have expired."""
-        for key, found in self.entries.disk.items():
+        for key, found in self.disk.items():
             record = Record.decode(*found)
             if record is not None:
                 yield key, record  # type: ignore[misc]

@@ -87,8 +87,8 @@ class Upkeep(Walks):
         """
         end = time.time() if now is None else now
         with self._transact(retry) as store:
-            gone = store.entries.disk.expire()
-            store.entries.expire()
+            gone = store.disk.expire()
+            store.memory.expire()
             now_too = time.time_ns()
             # By the clock of hutch the only expired entries left are those that linger.
             if end <= now_too / 1e9 and store.state.earliest > now_too:
