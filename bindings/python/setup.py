@@ -111,7 +111,7 @@ if (CHECKOUT / "include" / "hutch.h").is_file():
     HEADERS = [CHECKOUT / "include", CHECKOUT / "bindings" / "c"]
 
 
-SOURCES = "fast", "life", "hooks", "module", "memoize", "pin", "objects", "codec", "json", "walk"
+SOURCES = sorted(path.name for path in (HERE / "src").glob("*.c"))
 
 setup(
     distclass=BinaryDistribution,
@@ -119,7 +119,7 @@ setup(
     ext_modules=[
         Extension(
             "hutch._fast",
-            [f"src/{name}.c" for name in SOURCES],
+            [f"src/{name}" for name in SOURCES],
             depends=["src/fast.h"],
             include_dirs=list(map(str, HEADERS)),
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fno-plt", "-fvisibility=hidden"],
