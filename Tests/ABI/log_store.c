@@ -37,6 +37,17 @@ static void *map_file(const char *name, size_t size) {
   return mapped;
 }
 
+/* Changes the first byte of this text in the log of an open directory. */
+static void damage_in_log(const char *directory, const char *value) {
+  path log = in_directory(directory, "hutch-log");
+  struct stat status;
+  CHECK(stat(log.text, &status) == 0);
+  char *bytes = map_file(log.text, (size_t)status.st_size);
+  char *found = memmem(bytes, (size_t)status.st_size, value, strlen(value));
+  CHECK(found);
+  *found ^= 1;
+}
+
 static pid_t parent;
 
 static void meet(_Atomic uint32_t *point, uint32_t round) {
@@ -235,13 +246,7 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   static const char value[] = "the value that is damaged";
   CHECK_OK(put_text(disk, "damaged", value));
-  path log = in_directory(directory.text, "hutch-log");
-  struct stat status;
-  CHECK(stat(log.text, &status) == 0);
-  char *bytes = map_file(log.text, (size_t)status.st_size);
-  char *found = memmem(bytes, (size_t)status.st_size, value, sizeof value - 1);
-  CHECK(found);
-  *found ^= 1;
+  damage_in_log(directory.text, value);
   process other = start_process("has_it_open", directory.text);
   await_ready(&other);
   char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
@@ -275,13 +280,7 @@ TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {
   hutch_cache *cache = open_cache(directory.text, &options);
   static const char value[] = "the value that is touched";
   CHECK_OK(put_text(cache, "a", value));
-  path log = in_directory(directory.text, "hutch-log");
-  struct stat status;
-  CHECK(stat(log.text, &status) == 0);
-  char *bytes = map_file(log.text, (size_t)status.st_size);
-  char *found = memmem(bytes, (size_t)status.st_size, value, sizeof value - 1);
-  CHECK(found);
-  *found ^= 1;
+  damage_in_log(directory.text, value);
   CHECK_OK(hutch_touch(cache, KEY("a"), 1000 * HUTCH_SECOND, 0));
   CHECK_EQUAL(1, stats_of(cache).disk.damaged);
   check_where(cache, "a", true, false);

@@ -631,6 +631,22 @@ static void count_writes(void *context, const hutch_event *event) {
   if (event->cause == HUTCH_CAUSE_REMOVED) l->removed++;
 }
 
+/* Puts other keys, for which memory evicts all entries, until the other thread has ended. */
+static void evict(leaving *l) {
+  for (int i = 0; !l->ended; i++) {
+    char key[16];
+    sprintf(key, "e%d", i % 7);
+    CHECK_OK(put_text(l->cache, key, "other"));
+  }
+}
+
+static hutch_cache *open_small(void) {
+  hutch_options options = deferring_options();
+  options.policy = HUTCH_POLICY_LRU;
+  options.memory.count = 2;
+  return open_cache(scratch("cache").text, &options);
+}
+
 static void write_or_evict(void *context, int index) {
   leaving *l = context;
   for (int i = 0; index == 0 && i < 3000 * scale(); i++) {
@@ -643,18 +659,11 @@ static void write_or_evict(void *context, int index) {
     CHECK_EQUAL(i + 1, l->removed);
   }
   if (index == 0) l->ended = 1;
-  for (int i = 0; index == 1 && !l->ended; i++) {
-    char key[16];
-    sprintf(key, "e%d", i % 7);
-    CHECK_OK(put_text(l->cache, key, "other"));
-  }
+  if (index == 1) evict(l);
 }
 
 TEST(a_write_of_an_entry_that_is_going_down_is_told) {
-  hutch_options options = deferring_options();
-  options.policy = HUTCH_POLICY_LRU;
-  options.memory.count = 2;
-  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  leaving l = {.cache = open_small()};
   CHECK_OK(hutch_set_listener(l.cache, HUTCH_EVENT_DID_REMOVE, count_writes, &l, NULL));
   run_threads(2, write_or_evict, &l);
   CHECK_OK(hutch_set_listener(l.cache, 0, NULL, NULL, NULL));
@@ -688,19 +697,12 @@ static void use_disk_or_evict(void *context, int index) {
     }
   }
   if (index == 0) l->ended = 1;
-  for (int i = 0; index == 1 && !l->ended; i++) {
-    char key[16];
-    sprintf(key, "e%d", i % 7);
-    CHECK_OK(put_text(l->cache, key, "other"));
-  }
+  if (index == 1) evict(l);
   CHECK_OK(hutch_close(disk));
 }
 
 TEST(a_view_of_the_disk_meets_an_entry_that_is_going_down_or_leaves_it) {
-  hutch_options options = deferring_options();
-  options.policy = HUTCH_POLICY_LRU;
-  options.memory.count = 2;
-  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  leaving l = {.cache = open_small()};
   run_threads(2, use_disk_or_evict, &l);
   CHECK_OK(hutch_close(l.cache));
 }
@@ -728,8 +730,7 @@ static void flush_or_touch(void *context, int index) {
 }
 
 TEST(a_flush_writes_what_is_touched_meanwhile) {
-  hutch_options options = deferring_options();
-  leaving l = {.cache = open_cache(scratch("cache").text, &options)};
+  leaving l = {.cache = open_deferring()};
   run_threads(2, flush_or_touch, &l);
   CHECK_OK(hutch_close(l.cache));
 }

@@ -52,6 +52,13 @@ extension LogStorage {
   }
 }
 
+/// So much later maintenance leaves so many entries.
+private func check(_ storage: LogStorage, _ time: Int64, leaves left: Int, _ words: StaticString) {
+  TestClock.pass(time)
+  storage.maintain()
+  check(storage.count == left, words, storage.count, left)
+}
+
 private func open(_ scratch: borrowing Scratch, _ limits: TierLimits = TierLimits()) -> LogStorage {
   LogStorage.openAt(scratch.path, .process, limits)
 }
@@ -69,9 +76,7 @@ private func checkEnds() {
     (9, 60, 0), (2, 40, 1), (1, 40, 2), (1, 40, 2), (9, 10, 3), (1000, 10, 4), (1000, 10, 4),
   ]
   for (passed, left, walks) in steps {
-    TestClock.pass(Int64(passed) * second)
-    storage.maintain()
-    check(storage.count == left, "entries after a walk", storage.count, left)
+    check(storage, Int64(passed) * second, leaves: left, "entries after a walk")
     check(storage.walks == UInt64(walks), "walks", Int(storage.walks), walks)
   }
   check(storage.stats.expirations == 50 && storage.stats.evictions == 0, "what the entries went of")
@@ -94,12 +99,8 @@ private func checkSlices() {
   }
   check(slices > 2 && storage.walks == 1, "slices", slices, Int(storage.walks))
   check(storage.count == 4100, "after a walk in slices", storage.count)
-  TestClock.pass(6 * second)
-  storage.maintain()
-  check(storage.count == 4000, "what came during the walk", storage.count)
-  TestClock.pass(14 * second)
-  storage.maintain()
-  check(storage.count == 0, "what the walk has met and left", storage.count)
+  check(storage, 6 * second, leaves: 4000, "what came during the walk")
+  check(storage, 14 * second, leaves: 0, "what the walk has met and left")
 }
 
 /// A walk whose process dies is begun anew, and finds what it would have found.
@@ -129,12 +130,8 @@ private func checkNewAges() {
   limits.ages.timeToLive = 60 * second
   trying { () throws(Failure) in try storage.setLimits(limits, at: LogStore.moment()) }
   storage.put(20..<30)
-  TestClock.pass(31 * second)
-  storage.maintain()
-  check(storage.count == 10, "by a new age", storage.count)
-  TestClock.pass(30 * second)
-  storage.maintain()
-  check(storage.count == 0, "by a new age, later", storage.count)
+  check(storage, 31 * second, leaves: 10, "by a new age")
+  check(storage, 30 * second, leaves: 0, "by a new age, later")
 }
 
 /// What the tier above has read stays until it is idle there, too.
@@ -149,9 +146,7 @@ private func checkAbove() {
   storage.maintain()
   check(storage.count == 20, "what is read above stays", storage.count)
   above.lastAccess = nil
-  TestClock.pass(5 * second)
-  storage.maintain()
-  check(storage.count == 20, "it stays as long as after another read", storage.count)
+  check(storage, 5 * second, leaves: 20, "it stays as long as after another read")
   TestClock.pass(6 * second)
   storage.maintain()
   check(storage.count == 0 && above.drops == [0, 20, 0, 0], "it ends later", storage.count)
@@ -187,12 +182,8 @@ private func checkPause(hasHostsClock: Bool) {
   storage.put(0..<1, endingAfter: 0, idle: 0)
   let now = LogStore.moment()
   storage.store!.put(16, 1, at: now) { $0.expires = now.time + 20 * millisecond }
-  TestClock.pass(140 * millisecond)
-  storage.maintain()
-  check(storage.count == (hasHostsClock ? 1 : 2), "within the pause", storage.count)
-  TestClock.pass(20 * millisecond)
-  storage.maintain()
-  check(storage.count == 1, "after the pause", storage.count)
+  check(storage, 140 * millisecond, leaves: hasHostsClock ? 1 : 2, "within the pause")
+  check(storage, 20 * millisecond, leaves: 1, "after the pause")
 }
 
 /// While entries get their slots after a loss of power no walk begins: it would not meet them all.
@@ -215,9 +206,7 @@ private func checkRecovered() {
   }
   storage!.maintain()
   check(storage!.count == 100, "after a recovery", storage!.count)
-  TestClock.pass(100 * second)
-  storage!.maintain()
-  check(storage!.count == 0, "after a recovery, later", storage!.count)
+  check(storage!, 100 * second, leaves: 0, "after a recovery, later")
 }
 
 /// A trim of the expired walks, if anything may have expired, or if it is asked for by itself; and
