@@ -203,6 +203,7 @@ extension TierLimits {
 
 extension LimitFields {
   /// The fields that are not zero.
+  @inline(never)
   init(_ limits: hutch_tier_limits) {
     self = []
     if limits.cost != 0 { insert(.cost) }

@@ -29,7 +29,7 @@ extension Cache {
 
   private static let lastRound = 3
 
-  @inline(__always)
+  @inline(never)
   func beginRound(_ hash: UInt64, number: Int = 0) -> Round {
     let state = order.stripes.stableState(Stripes.index(of: hash))
     return Round(state: state, counter: coherence?.mark(hash), number: number)

@@ -20,6 +20,7 @@ struct StoredValues {
   /// A prepared put of an entry, or of a block with what the codec has made of the value. The
   /// caller keeps the entry and the form, which may be made here. If the codec fails, the put will
   /// remove what the store has. No lock is held.
+  @inline(never)
   func put(
     _ entry: UnownedBlock, _ hash: UInt64, _ form: inout ValueForm?, to storage: any Storage
   ) -> StoreWrite {

@@ -148,6 +148,7 @@ struct Sweeper {
   // MARK: a clock that was set back
 
   /// Sets the times of a row with a `created` in the future as if it was written now.
+  @inline(never)
   private func redate(_ id: Int64, _ transaction: inout Transaction) throws(Failure) {
     let now = transaction.now
     guard let row = try transaction.manifest.find(id: id, { (row, _) in row }),

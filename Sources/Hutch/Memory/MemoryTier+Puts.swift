@@ -77,6 +77,7 @@ extension MemoryTier {
 
   /// Goes on with a put until it is done.
   @_optimize(speed)
+  @inline(never)
   private func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     isBacked: Bool, from first: Shard.Step, isPrepared: Bool,

@@ -118,7 +118,7 @@ extension MemoryTier {
   }
 
   /// The version of the entry, or 0 if there is none; no access.
-  @inline(__always)
+  @inline(never)
   func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64 {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else { return 0 }

@@ -194,6 +194,10 @@ final class MemoryTier {
     return Held(shard: shard(index), lock: lock, hash: way.local(hash))
   }
 
+  /// The same, for calls that are less frequent than hits and short puts.
+  @inline(never)
+  private func holdByCall(_ hash: UInt64) -> Held { hold(hash) }
+
   @inline(never)
   private func holdDivided(_ hash: UInt64) -> Held {
     let way = front.way
@@ -207,7 +211,7 @@ final class MemoryTier {
   func with<R: ~Copyable, E: Error>(
     _ hash: UInt64, _ body: (inout Shard, UInt64) throws(E) -> R
   ) throws(E) -> R {
-    let held = hold(hash)
+    let held = holdByCall(hash)
     defer { held.lock.unlock() }
     return try body(&held.shard.pointee, held.hash)
   }
@@ -223,8 +227,13 @@ final class MemoryTier {
   }
 
   /// Releases the blocks that have left. No lock is held.
+  @inline(__always)
   func deliver(_ departures: inout Departures) {
-    if departures.isEmpty { return }
+    if !departures.isEmpty { deliverAll(&departures) }
+  }
+
+  @inline(never)
+  private func deliverAll(_ departures: inout Departures) {
     departures.deliver(held) { block, cause, accessed in
       if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
     }
@@ -310,7 +319,11 @@ extension MemoryTier {
   static func charge(of block: UnownedBlock) -> UInt64 {
     // No sum overflows: the block was allocated.
     let plain = overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
-    if block.isPlain { return plain }
+    return block.isPlain ? plain : charge(plain, ofUnusual: block)
+  }
+
+  @inline(never)
+  private static func charge(_ plain: UInt64, ofUnusual block: UnownedBlock) -> UInt64 {
     let cost = block.cost
     if cost != 0 { return cost == Record.noCost ? 0 : cost }
     let mayExpire = block.expires != 0 || block.timeToIdle != 0

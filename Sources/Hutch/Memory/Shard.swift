@@ -72,6 +72,7 @@ struct Shard: ~Copyable {
     return max(block.created, min(stamped, now))
   }
 
+  @inline(never)
   func record(_ block: UnownedBlock, at now: Int64) -> Record {
     var record = block.record
     record.accessed = accessed(block, at: now)
@@ -92,6 +93,7 @@ struct Shard: ~Copyable {
     word.isTimed && isExpired(word.block, at: at.time)
   }
 
+  @inline(never)
   mutating func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
     let idle = record.endOfIdle(at: now, under: ages)
     let idles = record.endOfIdle(at: now, under: ages.strict) != Record.never

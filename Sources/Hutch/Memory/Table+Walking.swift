@@ -3,6 +3,7 @@ extension Table {
   // MARK: walking
 
   /// Segments in the order of hashes.
+  @inline(never)
   func forEachSegment(_ body: (Segment, Int) -> Void) {
     guard let directory, let fills else { return }
     var at = 0

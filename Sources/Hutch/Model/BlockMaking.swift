@@ -92,7 +92,7 @@ extension Block {
 
   /// A block with copies of a value, its extended data and its tag. It takes the sizes in `record`
   /// from them.
-  @_optimize(speed)
+  @inline(never) @_optimize(speed)
   static func copying(
     key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false,
     attaching object: UnownedBlock? = nil

@@ -87,6 +87,7 @@ extension Record {
 
   /// The end of the entry's time to live; `Record.never` if there is none. A `created` in the
   /// future (the wall clock was set back across a reboot) counts as now.
+  @inline(never)
   func endOfLife(at now: Int64, under ages: Ages) -> Int64 {
     if expires == Record.never { return expires }
     if expires != 0 {
@@ -97,6 +98,7 @@ extension Record {
   }
 
   /// The end of the entry's time to idle, if it is not read before.
+  @inline(never)
   func endOfIdle(at now: Int64, under ages: Ages) -> Int64 {
     let idle = timeToIdle != 0 ? timeToIdle : ages.actOnTrim ? 0 : ages.timeToIdle
     if idle == 0 || idle == Record.never { return Record.never }
@@ -104,11 +106,13 @@ extension Record {
   }
 
   /// An entry expires at that time, not after it.
+  @inline(never)
   func isExpired(at now: Int64, under ages: Ages) -> Bool {
     now >= endOfLife(at: now, under: ages) || now >= endOfIdle(at: now, under: ages)
   }
 
   /// True if the entry can expire at all, be it for a trim alone.
+  @inline(never)
   func mayExpire(under ages: Ages) -> Bool {
     (expires != 0 ? expires != Record.never : ages.timeToLive != 0)
       || (timeToIdle != 0 ? timeToIdle != Record.never : ages.timeToIdle != 0)

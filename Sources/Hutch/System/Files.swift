@@ -39,6 +39,7 @@ enum Files {
 
   /// Like `open`, for a path of names below a directory. It follows no symbolic link, neither on
   /// the way nor at the end.
+  @inline(never)
   static func openBeneath(
     _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t = 0o600
   ) -> Int32? {
@@ -88,6 +89,7 @@ enum Files {
   }
 
   /// Writes all of `bytes` at an offset in the file. False: `errno` has the reason.
+  @inline(never)
   static func write(_ bytes: Bytes, to descriptor: Int32, at offset: Int = 0) -> Bool {
     var done = 0
     while done < bytes.count {
@@ -207,7 +209,7 @@ enum Files {
   /// Reads the names in a directory, and passes each to `visit` with the directory's own
   /// descriptor, until `visit` asks to stop. False if the directory cannot be read; `errno` has the
   /// reason.
-  @discardableResult
+  @discardableResult @inline(never)
   static func list(
     _ path: Path, at directory: Int32, visit: (_ name: Path, _ folder: Int32) -> Bool
   ) -> Bool {

@@ -155,6 +155,7 @@ enum ContentFiles {
 
   /// Runs `body` with the descriptor of the name's folder. False: there is no folder, or `body`
   /// returned false; `errno` has the reason.
+  @inline(never)
   private static func inFolder(
     of name: ContentName, in directory: Directory, _ body: (Int32) -> Bool
   ) -> Bool {
@@ -255,6 +256,7 @@ enum ContentFiles {
   }
 
   /// `room` returns the place for a file of that size; nil: the size is wrong.
+  @inline(never)
   private static func read(
     _ name: ContentName, in directory: Directory,
     into room: (Int) -> UnsafeMutableRawBufferPointer?

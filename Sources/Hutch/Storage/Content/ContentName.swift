@@ -26,6 +26,7 @@ struct ContentName {
   }
 
   /// Parses its text; nil if the text is not exactly such a name.
+  @inline(never)
   init?(_ text: Bytes) {
     let start = ContentName.markerSize
     let end = start + ContentName.digits
@@ -83,6 +84,7 @@ struct ContentPath {
   private var length = 0
 
   /// The file's name in its folder.
+  @inline(never)
   init(_ name: ContentName) {
     self.init()
     name.append(to: &self)

@@ -87,6 +87,7 @@ struct Trash: ~Copyable {
 
   /// Unlinks files until `most` are deleted, or no more than `target` bytes are left. True if there
   /// are more.
+  @inline(never)
   mutating func empty(_ most: Int, to target: Int64 = 0, in directory: Directory) -> Bool {
     guard !files.isEmpty else { return false }
     let trash = Descriptor(owning: Trash.open(in: directory) ?? -1)
