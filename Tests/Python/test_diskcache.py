@@ -297,6 +297,10 @@ def test_expire(cache):
     assert cache.get("a", expire_time=True) == (2, None)
     assert cache.touch("a", expire=0)
     assert "a" not in cache and not cache.touch("a")
+    cache["kept"] = 1
+    version = cache._open().entries.info("kept").version
+    assert cache.touch("kept")  # It has no end already: nothing is written.
+    assert cache._open().entries.info("kept").version == version
     cache.set("b", 1)
     assert cache.set("b", 2, expire=-1)
     assert cache.get("b") is None

@@ -207,7 +207,7 @@ def test_a_stored_name_that_leads_elsewhere_is_a_miss(named, tmp_path, filename)
     named["a"] = b"x" * 20
     store = named._open()
     record = store.find("a")._replace(filename=filename)
-    store.entries["a"] = record.encode()
+    store.entries["a"] = record.encode(True)
     assert named.get("a") is None and "a" not in named
     assert named.pop("a", "none") == "none"
     named["a"] = 1

@@ -24,6 +24,10 @@ def cache(tmp_path):
 # ----------------------------------------------------------------------- order
 
 
+def no_scan(store):
+    raise AssertionError("all entries are looked at")
+
+
 def test_a_replaced_value_keeps_its_place(cache):
     for letter in "abc":
         cache[letter] = 1
@@ -152,6 +156,25 @@ def test_random_calls_on_both_ends_of_the_order(twins, seed, kept, monkeypatch):
         assert list(reversed(index)) == list(reversed(expected))
 
 
+def test_the_ends_are_found_beside_replaced_entries(cache, monkeypatch):
+    with cache.transact():
+        for number in range(2000):
+            cache[number] = number
+    for number in range(100, 2000, 100):
+        cache[number] = -1
+    del cache[1999], cache[0]
+    cache._open().ends.forget()  # As another process.
+    monkeypatch.setattr("hutch.diskcache._store.Store.placed", no_scan)
+    assert cache.peekitem() == (1998, 1998) and cache.peekitem(last=False) == (1, 1)
+    index = diskcache.Index.fromcache(cache)
+    for number in range(1998, 1900, -1):
+        assert index.popitem() == (number, number)
+    for number in range(1, 100):
+        assert index.popitem(last=False) == (number, number)
+    monkeypatch.undo()
+    assert index.popitem() == (1900, -1) and index.popitem(last=False) == (100, -1)
+
+
 def test_the_ends_after_the_entries_there_have_expired(cache, monkeypatch):
     cache.cull_limit = 0  # Only this module removes what has expired.
     for number in range(6):
@@ -210,7 +233,7 @@ def test_a_queue_is_found_again_without_its_bounds(tmp_path):
         cache["a"] = 2
     # As after a restart of the machine: the counters are of another boot.
     state = tmp_path / "diskcache.state"
-    state.write_bytes(b"hutchdc2" + bytes(36) + state.read_bytes()[44:])
+    state.write_bytes(b"hutchdc3" + bytes(36) + state.read_bytes()[44:])
     with Cache(tmp_path) as cache:
         assert cache.push("next") == 500_000_000_000_005
         assert [cache.pull()[1] for _ in range(6)] == [0, 1, 2, 3, 4, "next"]
@@ -219,6 +242,39 @@ def test_a_queue_is_found_again_without_its_bounds(tmp_path):
     state.write_bytes(b"garbage")
     with Cache(tmp_path) as cache:
         assert cache["a"] == 2 and list(cache) == ["a"]
+
+
+def test_a_queue_is_begun_without_a_look_at_all_keys(tmp_path, monkeypatch):
+    with Cache(tmp_path) as cache:
+        for number in range(20):
+            cache[f"key-{number}"] = number
+        cache["jobs-000000000000007"] = "set"
+        monkeypatch.setattr("hutch.diskcache._store.Store.keys", no_scan)
+        assert cache.push("first") == 500_000_000_000_000
+        assert cache.pull(prefix="jobs") == ("jobs-000000000000007", "set")
+        assert cache.push("later", prefix="jobs") == "jobs-500000000000000"
+        assert cache.peek(prefix="none") == (None, None)
+        monkeypatch.undo()
+    # An opening after a restart of the machine looks at them once for all queues.
+    state = tmp_path / "diskcache.state"
+    state.write_bytes(b"hutchdc3" + bytes(36) + state.read_bytes()[44:])
+    with Cache(tmp_path) as cache:
+        monkeypatch.setattr("hutch.diskcache._store.Store.keys", no_scan)
+        assert cache.push("second") == 500_000_000_000_001
+        assert cache.pull(prefix="jobs") == ("jobs-500000000000000", "later")
+        assert cache.peek(prefix="none") == (None, None)
+
+
+def test_queues_are_found_that_the_state_has_no_room_for(cache, monkeypatch):
+    monkeypatch.setattr("hutch.diskcache._state._SLOTS", 3)
+    prefixes = [None, *"abcdefgh"]
+    for turn in range(3):
+        for prefix in prefixes:
+            cache.push((turn, prefix), prefix)
+    for turn in range(3):
+        for prefix in prefixes:
+            assert cache.pull(prefix)[1] == (turn, prefix)
+    assert not len(cache)
 
 
 def test_a_long_queue_with_a_hole(cache):

@@ -248,7 +248,7 @@ class Base:
             else:
                 # A push of the block may have begun a queue anew that seemed empty.
                 store.widen(key)
-                store.state.set_moved()
+                store.state.set_moved(old.place)
                 store.put(key, old, now, seconds_left(old))
         store.replaced_files, store.made_files = store.made_files, []
 
@@ -275,11 +275,12 @@ class Base:
                 record = record._replace(lingers=lingers)
             lasts = seconds_left(record)
         store.put(key, record, old, lasts)
-        self._forget_file(store, old, record.filename)
-        if record.filename is not None:
-            store.made_files.append(record.filename)
-        if store.undo is None:
-            self._remove_files(store)
+        if record.filename is not None or (old is not None and old.filename is not None):
+            self._forget_file(store, old, record.filename)
+            if record.filename is not None:
+                store.made_files.append(record.filename)
+            if store.undo is None:
+                self._remove_files(store)
 
     def _lingers(self, record: Record) -> bool:
         """Whether this module is to remove the entry when it expires, and hutch is not: it has a

@@ -1,11 +1,14 @@
 """The ends of the order of insertion: the entries with the least and with the greatest places.
 
-hutch knows the order of the last writes. It is that of the places until an entry is written again;
-then the places of all entries have to be looked at. What was found is kept here, for the calls
-that follow. Places never come again and are never changed, and a new one is above all others.
-So an entry that is kept here is still in its order if it is there and has this place, no matter
-what other processes have written; only the last entry is not known once another process has given
-a place.
+hutch knows the order of the last writes. It is that of the places until an entry is written again.
+An entry says whether it had the greatest place of all when it was last written. If it had, those
+written before it have lesser places, so the last entry is that one or was written after it. The
+state has the least place of all entries that were written again: those with lesser places are in
+order. If no such entry is met soon, the places of all have to be looked at. What was found is kept
+here, for the calls that follow. Places never come again and are never changed,
+and a new one is above all others. So an entry that is kept here is still in its order if it is
+there and has this place, no matter what other processes have written; only the last entry is not
+known once another process has given a place.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._keys import HutchKey
-from ._record import Record, place_of
+from ._record import Record, is_moved, place_of
 
 if TYPE_CHECKING:
     from ._store import Store
 
-_FIRST_STEPS, _MOST_STEPS = 16, 1024
+_FIRST_STEPS, _MOST_STEPS, _MORE_STEPS = 16, 1024, 8
 _KEPT = 32_768
 """Of each end so many entries are kept at most."""
 
@@ -63,6 +66,7 @@ class Ends:
         if is_last and self._newest != store.state.newest:
             self._newest = store.state.newest
             self._last = []
+            self._steps = _FIRST_STEPS
         entries = self._last if is_last else self._first
         while True:
             while entries:
@@ -77,24 +81,47 @@ class Ends:
 
     def _look(self, store: Store, is_last: bool) -> list[Placed]:
         """The entries at an end, in the order in which they are kept."""
-        moved = store.state.moved
-        found: list[Placed] = []
-        if is_last or not moved:
-            steps, self._steps = self._steps, min(4 * self._steps, _MOST_STEPS)
-            walked = store.first("insertion", is_last, steps)
-            for key, extended in walked:
-                place = place_of(extended)
-                if place is None:
-                    continue
-                if place <= moved:
-                    break
-                found.append((place, key))
-            # Entries of other programs may be all that was met.
-            if found or (len(walked) < steps and not moved):
-                found.reverse()
-                return found
+        found = self._look_back(store) if is_last else self._look_ahead(store)
+        if found is not None:
+            return found
         keys, places = store.placed()
-        found = list(zip(places[-_KEPT:], keys[-_KEPT:]) if is_last else zip(places[:_KEPT], keys))
-        if not is_last:
-            found.reverse()
+        if is_last:
+            return list(zip(places[-_KEPT:], keys[-_KEPT:]))
+        found = list(zip(places[:_KEPT], keys))
+        found.reverse()
         return found
+
+    def _walk(self, store: Store, is_last: bool) -> tuple[list[tuple[int, HutchKey, bool]], bool]:
+        """The next entries to look at, as place, key and whether they are moved, and whether these
+        are all that there are. Entries of other programs are not among them."""
+        steps, self._steps = self._steps, min(_MORE_STEPS * self._steps, _MOST_STEPS)
+        walked = store.first("insertion", is_last, steps)
+        found = []
+        for key, extended in walked:
+            place = place_of(extended)
+            if place is not None:
+                found.append((place, key, is_moved(extended)))
+        return found, len(walked) < steps
+
+    def _look_ahead(self, store: Store) -> list[Placed] | None:
+        """The first entries; None: all have to be looked at."""
+        moved = store.state.moved
+        walked, is_all = self._walk(store, False)
+        found = [(place, key) for place, key, _ in walked if is_all or not 0 < moved <= place]
+        if not found and not is_all:
+            return None
+        found.sort(reverse=True)
+        return found
+
+    def _look_back(self, store: Store) -> list[Placed] | None:
+        """The last entries; None: all have to be looked at."""
+        while True:
+            is_most = self._steps == _MOST_STEPS
+            found, is_all = self._walk(store, True)
+            # Those that were not met have lesser places than each of these.
+            stayed = [place for place, _, moved in found if not moved]
+            if is_all or stayed:
+                least = 0 if is_all else min(stayed)
+                return sorted((place, key) for place, key, _ in found if place >= least)
+            if is_most:
+                return None

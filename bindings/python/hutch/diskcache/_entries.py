@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from ._base import Base, has_expired
-from ._constants import ENOVAL, EVICTION_POLICY, MODE_RAW
+from ._constants import ENOVAL, EVICTION_POLICY
 from ._keys import HutchKey, hutch_key, is_long, long_key
-from ._record import Record
+from ._record import Record, with_expires, with_place, with_value
 from ._state import NEVER
 from ._store import Store, nanoseconds
 
@@ -97,23 +97,37 @@ class Entries(Base):
         self, store: Store, name: HutchKey, own: tuple[Any, Any], record: Record, old: Record | None
     ) -> None:
         """Store an entry at its old place, or else at a new one. Needs the lock."""
-        if has_expired(record) and self.cull_limit:
-            # It would expire before any reader sees it.
-            if record.filename is not None:
-                store.replaced_files.append(record.filename)
-            self._drop(store, name, old)
+        if self._ends_at_once(store, name, record, old):
             return
         if old is None:
             place = store.ends.give(store)
             store.widen(name)
         else:
             place = old.place
-            store.state.set_moved()
+            store.state.set_moved(place)
         if is_long(name):
             record = record._replace(long_key=long_key(*own))
         if record.place != place:
-            record = Record._make((*record[:2], place, *record[3:]))  # Faster than _replace.
+            record = with_place(record, place)
         self._write(store, name, record, old)
+
+    def _rewrite(self, store: Store, name: HutchKey, record: Record, old: Record) -> None:
+        """Store an entry that differs from the old one in its value or its end. Needs the lock."""
+        if not self._ends_at_once(store, name, record, old):
+            store.state.set_moved(old.place)
+            self._write(store, name, record, old)
+
+    def _ends_at_once(
+        self, store: Store, name: HutchKey, record: Record, old: Record | None
+    ) -> bool:
+        """Remove the old entry if the new one would expire before any reader sees it; whether it
+        does. Needs the lock."""
+        if record.expires is None or not self.cull_limit or not has_expired(record):
+            return False
+        if record.filename is not None:
+            store.replaced_files.append(record.filename)
+        self._drop(store, name, old)
+        return True
 
     def _cull_some(self, store: Store) -> None:
         """Remove a few entries that have expired, then a few if all together are too large.
@@ -177,7 +191,8 @@ class Entries(Base):
             old = self._find(store, name)
             if old is None:
                 return False
-            self._insert(store, name, own, Record._make((*old[:3], expires, *old[4:])), old)
+            if expires is not None or old.expires is not None:
+                self._rewrite(store, name, with_expires(old, expires), old)
             return True
 
     def incr(
@@ -205,7 +220,7 @@ class Entries(Base):
             if not old.is_number:
                 raise TypeError(f"the value of {key!r} is no number")
             total = old.value + delta
-            self._insert(store, name, own, Record._make((MODE_RAW, total, *old[2:])), old)
+            self._rewrite(store, name, with_value(old, total), old)
             self._count_access(store, name, False)
             return total
 

@@ -1,7 +1,7 @@
 """The stored form of an entry: the columns that a Disk makes, with the entry's times and tag.
 
 The value's bytes are hutch's value. The rest is its extended data: four bytes that name the form,
-the mode, the kind of the value, two flags, the place in the order of insertion, the end of the
+the mode, the kind of the value, three flags, the place in the order of insertion, the end of the
 entry's time to live as a double (infinity: none), and, if a flag says so, CBOR of a list: tag,
 name of the value's own file, size of that file, length of a long key. A long key's CBOR comes
 before the value.
@@ -30,7 +30,8 @@ _PLACE = struct.Struct("<Q")
 _new_tuple = tuple.__new__
 _DOUBLE = struct.Struct("<d")
 _BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
-_MORE, _LINGERS = 1, 2
+_MORE, _LINGERS, _MOVED = 1, 2, 4
+_FLAGS_AT = 6
 
 OVERHEAD = 128
 """The charge of an entry beyond its bytes, roughly its space in the manifest."""
@@ -70,8 +71,11 @@ class Record(NamedTuple):
             size = len(_bytes_of(value)[1])
         return size + len(self.long_key)
 
-    def encode(self) -> tuple[bytes, bytes]:
-        """The value and the extended data for hutch. TypeError: the value has no form."""
+    def encode(self, is_moved: bool) -> tuple[bytes, bytes]:
+        """The value and the extended data for hutch. TypeError: the value has no form.
+
+        is_moved: the place is not the greatest one that was given.
+        """
         kind, data = _bytes_of(self.value)
         more = b""
         if self.tag is not None or self.filename is not None or self.long_key:
@@ -79,6 +83,8 @@ class Record(NamedTuple):
             data = self.long_key + data
         expires = math.inf if self.expires is None else self.expires
         flags = (_MORE if more else 0) | (_LINGERS if self.lingers else 0)
+        if is_moved:
+            flags |= _MOVED
         return data, _HEAD.pack(FORM, self.mode, kind, flags, self.place, expires) + more
 
     @classmethod
@@ -112,12 +118,38 @@ class Record(NamedTuple):
         return self.mode == MODE_RAW and type(self.value) in (int, float)
 
 
+# As _replace, in a third of the time.
+
+
+def with_value(record: Record, value: Any) -> Record:
+    mode, _, place, expires, tag, filename, size, long_key, lingers = record
+    new = mode, value, place, expires, tag, filename, size, long_key, lingers
+    return _new_tuple(Record, new)
+
+
+def with_place(record: Record, place: int) -> Record:
+    mode, value, _, expires, tag, filename, size, long_key, lingers = record
+    new = mode, value, place, expires, tag, filename, size, long_key, lingers
+    return _new_tuple(Record, new)
+
+
+def with_expires(record: Record, expires: float | None) -> Record:
+    mode, value, place, _, tag, filename, size, long_key, lingers = record
+    new = mode, value, place, expires, tag, filename, size, long_key, lingers
+    return _new_tuple(Record, new)
+
+
 def place_of(extended: bytes) -> int | None:
     """The place of an entry with these extended data; None: it is another program's."""
     if len(extended) < _SIZE or extended[:4] != FORM:
         return None
     place: int = _PLACE.unpack_from(extended, PLACE_AT)[0]
     return place
+
+
+def is_moved(extended: bytes) -> bool:
+    """Of an entry with a place: whether a greater one was given before it was last written."""
+    return extended[_FLAGS_AT] & _MOVED != 0
 
 
 # Many entries have the same tag and nothing else here: CBOR takes longer than to remember it.

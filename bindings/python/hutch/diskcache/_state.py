@@ -13,9 +13,10 @@ import os
 import struct
 import time
 
-_MAGIC = b"hutchdc2"
+_MAGIC = b"hutchdc3"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Places in the file, in numbers of eight bytes.
+_QUEUES = 6
 _PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = range(8, 16)
 _TABLE = 128
 _SLOTS, _PROBES = 1024, 8
@@ -24,6 +25,7 @@ _SIZE = _TABLE + _SLOTS * _SLOT.size
 _LARGEST = 2**63 - 1
 _NO_PREFIX = b"\1" * 16
 _EMPTY = bytes(16)
+_NO_NUMBERS = 1, 0
 
 NEVER = 2**62
 """The earliest end of no entry, in nanoseconds."""
@@ -63,11 +65,11 @@ class State:
         """Start again with the result of Store.measure. Needs the lock."""
         if self._map[: len(_MAGIC)] != _MAGIC:
             self._map[:_TABLE] = bytes(_TABLE)
-        self._map[_TABLE:] = bytes(_SIZE - _TABLE)
+        self.forget_bounds()
         self.set_total(count, total, others)
         if count:
             self.next_place()
-            self.set_moved()
+            self.set_moved(1)
         else:
             self.set_unmoved()
         self.set_earliest(0 if count else NEVER)
@@ -86,14 +88,15 @@ class State:
 
     @property
     def moved(self) -> int:
-        """No entry with a place above this was written when an entry was last written again; 0: no
-        entry was. Entries above are in the order of their places, behind those below."""
+        """Each entry that was written again has this place or a greater one; 0: no entry was. The
+        entries with lesser places are in the order of their places."""
         return self._numbers[_MOVED]
 
-    def set_moved(self) -> None:
-        """An entry is written again. Needs the lock."""
+    def set_moved(self, place: int) -> None:
+        """The entry with this place is written again. Needs the lock."""
         numbers = self._numbers
-        numbers[_MOVED] = max(1, numbers[_PLACE])
+        if not 0 < numbers[_MOVED] <= place:
+            numbers[_MOVED] = max(1, place)
 
     def set_unmoved(self) -> None:
         """There is no entry. Needs the lock."""
@@ -162,7 +165,12 @@ class State:
             self._numbers[_MISSES] = misses
 
     # The bounds of queues: every key of a queue is within its bounds, and some keys within may be
-    # missing. The bounds of a queue that is not in the table are found by a scan of all keys.
+    # missing. A queue that is not in the table is empty if the table has all queues; else its
+    # bounds are found by a scan of all keys.
+
+    def set_has_queues(self) -> None:
+        """The table has the bounds of every queue that has an entry. Needs the lock."""
+        self._numbers[_QUEUES] = 1
 
     def _slot(self, prefix: str | None) -> tuple[bytes, int]:
         """The name of a queue, and the place in the file of its slot, or of one to use."""
@@ -181,16 +189,26 @@ class State:
         return name, _TABLE + first * _SLOT.size if free is None else free
 
     def bounds(self, prefix: str | None) -> tuple[int, int] | None:
-        """The least and the greatest number that the queue can have. Needs the lock."""
+        """The least and the greatest number that the queue can have, the first one greater if the
+        queue is empty; None: they are not known. Needs the lock."""
         name, offset = self._slot(prefix)
         found, low, high = _SLOT.unpack_from(self._map, offset)
-        return (low, high) if found == name else None
+        if found == name:
+            return low, high
+        return _NO_NUMBERS if self._numbers[_QUEUES] else None
 
     def set_bounds(self, prefix: str | None, low: int, high: int) -> None:
         """Needs the lock."""
         name, offset = self._slot(prefix)
+        there = self._map[offset : offset + 16]
+        if there != name and self._numbers[_QUEUES]:
+            if low > high:
+                return  # As bounds says of a queue that is not in the table.
+            if there != _EMPTY:
+                self._numbers[_QUEUES] = 0  # Another queue loses its place.
         _SLOT.pack_into(self._map, offset, name, low, high)
 
     def forget_bounds(self) -> None:
         """Of all queues. Needs the lock."""
+        self._numbers[_QUEUES] = 0
         self._map[_TABLE:] = bytes(_SIZE - _TABLE)

@@ -106,8 +106,23 @@ class Store:
         try:
             if not self.state.is_trusted():
                 self.state.begin(*self.measure())
+                self._find_queues()
         finally:
             self.lock.release()
+
+    def _find_queues(self) -> None:
+        """Have the bounds of all queues in the state, if it has room. Needs the lock."""
+        found: dict[str | None, tuple[int, int]] = {}
+        for key in self.keys():
+            place = queue_place(key)
+            if place is not None:
+                prefix, number = place
+                low, high = found.get(prefix, (number, number))
+                found[prefix] = min(low, number), max(high, number)
+        for prefix, bounds in found.items():
+            self.state.set_bounds(prefix, *bounds)
+        if all(self.state.bounds(prefix) == bounds for prefix, bounds in found.items()):
+            self.state.set_has_queues()
 
     def measure(self, with_files: bool = True) -> tuple[int, int, int]:
         """The number and the bytes of the entries, and how many are not of the queue without a
@@ -193,6 +208,8 @@ class Store:
     def begin_empty(self) -> None:
         """The state of a directory without an entry. Needs the lock."""
         self.state.set_unmoved()
+        self.state.forget_bounds()
+        self.state.set_has_queues()
         self.state.set_total(0, 0, 0)
         self.state.set_earliest(NEVER)
 
@@ -206,7 +223,7 @@ class Store:
     def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
         """Store an entry in place of the old one, for this many seconds. Needs the lock."""
         tag = None if record.tag is None else stored_tag(record.tag)
-        data, extended = record.encode()
+        data, extended = record.encode(record.place != self.state.newest)
         if self.undo is not None:
             self.undo.setdefault(key, old)
         if record.lingers and record.expires is not None:
@@ -216,11 +233,12 @@ class Store:
             self.entries[key] = data, extended  # The accelerator's own call.
         else:
             self.entries.set(key, (data, extended), lasts, tag=tag)
-        size = len(data) + record.size
         if old is None:
-            self.state.add(1, charge(key, size, 0), _is_other(key))
-        elif size != old.length() + old.size:
-            self.state.add(0, size - old.length() - old.size, 0)
+            self.state.add(1, charge(key, len(data), record.size), _is_other(key))
+        elif record.value is not old.value or record.size != old.size:
+            more = len(data) + record.size - old.length() - old.size
+            if more:
+                self.state.add(0, more, 0)
 
     def widen(self, key: HutchKey) -> None:
         """Let a queue know of a key of its kind, that is about to be stored. Needs the lock."""
