@@ -1326,7 +1326,8 @@ enum {
  * With HUTCH_ORDER_INSERTION on a view of the disk tier, a step costs the same as without
  * an order. Any other ordered walk scans all entries at its first step, and again after
  * every 32,768 entries that it has visited. It needs memory for the keys of that many
- * entries. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ * entries, and up to 22 bytes for each entry that it has visited. HUTCH_UNSUPPORTED: no such
+ * order. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
                                                    hutch_cursor **out);

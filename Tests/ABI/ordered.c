@@ -248,6 +248,51 @@ TEST(more_than_a_page) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The store has an earlier time of the last access than memory had. */
+TEST(what_memory_gives_up_between_two_pages_is_seen_once) {
+  test_clock clock = {0};
+  for (int way = 0; way < 2; way++) {
+    hutch_options options = unlimited_options();
+    use_clock(&options, &clock);
+    hutch_cache *cache = open_cache(scratch(way ? "down" : "up").text, &options);
+    hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+    for (uint32_t i = 0; i < MOST; i++) {
+      put_number(cache, i, 0);
+      if (i % 10 == 9) clock.now += HUTCH_MILLISECOND;
+    }
+    clock.now += HUTCH_HOUR;
+    for (uint32_t i = 0; i < 1000; i++) get_number(cache, i);
+    clock.now += HUTCH_HOUR;
+    static uint8_t met[MOST];
+    memset(met, 0, sizeof met);
+    hutch_cursor *cursor = begin(cache, HUTCH_ORDER_ACCESS | (way ? HUTCH_ORDER_DESCENDING : 0));
+    CHECK_EQUAL(way ? 999 : 1000, step(cursor));
+    met[way ? 999 : 1000]++;
+    CHECK_OK(hutch_clear(memory));
+    for (int64_t n = step(cursor); n >= 0; n = step(cursor)) met[n]++;
+    for (int n = 0; n < MOST; n++) CHECK_EQUAL(1, met[n]);
+    hutch_cursor_release(cursor);
+    hutch_cache_release(memory);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(what_is_put_anew_at_the_time_of_the_walk_is_seen_once) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  for (uint32_t i = 0; i < MOST; i++) put_number(cache, i, 0);
+  static uint8_t met[MOST];
+  hutch_cursor *cursor = begin(cache, HUTCH_ORDER_INSERTION);
+  for (int64_t n = step(cursor); n >= 0; n = step(cursor)) {
+    CHECK_EQUAL(0, met[n]++);
+    put_number(cache, (uint32_t)n, 0);
+  }
+  hutch_cursor_release(cursor);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST_EACH_KIND(a_cursor_shows_its_entry) {
   for (uint32_t i = 0; i < 10; i++) put_number(f->cache, i, 0);
   hutch_cursor *cursor = begin(f->cache, HUTCH_ORDER_INSERTION);

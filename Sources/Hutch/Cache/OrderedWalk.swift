@@ -8,10 +8,11 @@ import CSystem
 /// as many as there is room for; when it has returned them, it looks again.
 ///
 /// An entry's rank is its time, then its version, so no two entries have the same rank. Each page
-/// begins behind the last rank of the page before. An entry that exists throughout the walk and
-/// keeps its time is therefore on exactly one page. An entry that is written, touched or read after
-/// the walk began has a later time, and is left out. A time that is still to come is no such time:
-/// the clock was set back since, and the entry is on its page.
+/// has the first ranks of the entries that the walk has not met. An entry is known by its version,
+/// and not by its rank: one that memory gives up has the store's time of its last access from then
+/// on, which may be an earlier one. An entry that is written, touched or read after the walk began
+/// has a later version or time, and is left out. A time that is still to come is no such time: the
+/// clock was set back since, and the entry is on its page.
 final class OrderedWalk {
   enum Order: UInt32 {
     case insertion = 1
@@ -21,11 +22,13 @@ final class OrderedWalk {
   private let handle: Handle
   private let order: Order
   private let isDescending: Bool
+  /// When the walk began, and the last version that had been drawn by then.
   private let began: Int64
+  private let newest: UInt64
   private var candidates = RankedHeap()
   private var next = 0
-  /// The rank of the last key of the page before; nil: no page yet.
-  private var passed: RankedHeap.Item?
+  /// The entries of the pages, as far as the walk has come. Empty if the store's order is used.
+  private var met = VersionSet()
   /// True if the page's last key is the last of all.
   private var isEnd = false
   private var place: WalkPlace
@@ -53,6 +56,7 @@ final class OrderedWalk {
     isStorages =
       handle.scope == .disk && order == .insertion && handle.cache.storage?.isOrdered ?? true
     began = handle.cache.clock.now
+    newest = handle.cache.versions.last
     place = WalkPlace(descending: descending, limit: OrderedWalk.keysInFirstLook)
   }
 
@@ -77,23 +81,20 @@ final class OrderedWalk {
         next += 1
         guard let start = OrderedWalk.pointer(item) else { continue }
         let key = UnownedKey(start: start, count: Int(item.weight))
-        // Both tiers have offered it.
-        if next > 1, !candidates[next - 2].comes(before: item) { continue }
+        let version = UInt64(bitPattern: isDescending ? ~item.second : item.second)
+        // Both tiers may have offered it.
+        if !isStorages, try !met.insert(version) { continue }
         // A page is large, and much may have gone or come anew since it was made.
-        guard try isThere(key.bytes, item) else { continue }
+        guard try handle.cache.info(key.bytes, in: handle.scope)?.record.version == version else {
+          continue
+        }
         current = key
         return key.bytes
       }
-      if candidates.count > 0 { passed = candidates[candidates.count - 1] }
       drop()
       if isEnd { return nil }
       try fetch()
     }
-  }
-
-  private func isThere(_ key: Bytes, _ item: RankedHeap.Item) throws(Failure) -> Bool {
-    guard let found = try handle.cache.info(key, in: handle.scope) else { return false }
-    return Int64(bitPattern: found.record.version) == (isDescending ? ~item.second : item.second)
   }
 
   // MARK: pages
@@ -109,8 +110,7 @@ final class OrderedWalk {
         cache.writeBack.write(storage)
         try storage.walk(&place, at: moment) { key, entry in
           rank += 1
-          let version = Int64(bitPattern: entry.record.version)
-          keep(key, rank, isDescending ? ~version : version, &failure)
+          keep(key, rank, entry.record.version, &failure)
         }
       }
       if let failure { throw failure }
@@ -177,20 +177,20 @@ final class OrderedWalk {
 
   private func offer(_ key: Bytes, _ record: Record, _ failure: inout Failure?) {
     let time = order == .insertion ? record.created : max(record.accessed, record.created)
-    guard time <= began || time > handle.cache.clock.latestTime else { return }
-    let version = Int64(bitPattern: record.version)
-    keep(key, isDescending ? ~time : time, isDescending ? ~version : version, &failure)
+    guard record.version <= newest, time <= began || time > handle.cache.clock.latestTime else {
+      return
+    }
+    keep(key, isDescending ? ~time : time, record.version, &failure)
   }
 
   /// Keeps a copy of the key if it comes next, or before others that do.
-  private func keep(_ key: Bytes, _ first: Int64, _ second: Int64, _ failure: inout Failure?) {
-    var item = RankedHeap.Item(first: first, second: second, tag: 0, weight: Int64(key.count))
-    if let passed, !isStorages, !passed.comes(before: item) {
-      return
-    }
+  private func keep(_ key: Bytes, _ first: Int64, _ version: UInt64, _ failure: inout Failure?) {
+    let second = Int64(bitPattern: version)
+    var item = RankedHeap.Item(
+      first: first, second: isDescending ? ~second : second, tag: 0, weight: Int64(key.count))
     let isFull = candidates.count == OrderedWalk.room
     if isFull, let last = candidates.last, !item.comes(before: last) { return }
-    guard failure == nil else { return }
+    guard failure == nil, !met.contains(version) else { return }
     guard let copy = malloc(key.count) else {
       failure = .noMemory
       return
