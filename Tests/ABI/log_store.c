@@ -288,6 +288,38 @@ TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* ------------------------------------------------------------------ the clock */
+
+static void count_expired(void *context, const hutch_event *event) {
+  if (event->cause == HUTCH_CAUSE_EXPIRED) ++*(_Atomic int *)context;
+}
+
+/* The host's clock is far behind the system's. */
+TEST(what_expires_is_decided_by_the_clock_of_the_host_alone) {
+  test_clock clock = {.now = HUTCH_DAY};
+  hutch_options options = log_options();
+  use_clock(&options, &clock);
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.disk.cost = 4 << 20;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  _Atomic int told = 0;
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_REMOVE, count_expired, &told, NULL));
+  hutch_put_options put = put_options();
+  put.time_to_live = HUTCH_HOUR;
+  static char value[1000];
+  for (uint32_t i = 0; i < 10000; i++, clock.now++)
+    CHECK_OK(hutch_put(disk, &i, sizeof i, value, i % 2 ? sizeof value : 100, &put, NULL));
+  /* Each removal leaves a record in the log, for which room is made. */
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_LARGER_THAN,
+                          .amount = 500};
+  CHECK_OK(hutch_trim(disk, &spec, NULL));
+  CHECK_EQUAL(0, told);
+  CHECK_EQUAL(0, stats_of(cache).disk.expirations);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ----------------------------------------------------- out of service and back */
 
 /* The changes of the disk tier's state, a letter each. */

@@ -64,7 +64,7 @@ extension LogStorage {
     if lifted.all != 0 {
       try store.clear()
     } else {
-      let now = Moment.at(Clock.read(CLOCK_REALTIME))
+      let now = Moment.at(clock.latestTime)
       for i in 0..<lifted.count {
         let bar = lifted[i]
         var write = LogWrite(.remove, bar.key, own(bar.hash, bar.key, in: store))

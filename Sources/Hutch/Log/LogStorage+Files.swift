@@ -96,7 +96,7 @@ extension LogStorage: FileStorage {
     }
     if trash >= wanted { return }
     let target = store.taken - min(store.taken, wanted - trash)
-    let now = Clock.read(CLOCK_REALTIME)
+    let now = clock.latestTime
     var hasMore = true
     while hasMore {
       hasMore =

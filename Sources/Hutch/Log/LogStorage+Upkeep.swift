@@ -104,7 +104,7 @@ extension LogStorage {
 
   /// Called before what has to meet every entry.
   func endRebuild(of store: LogStore) throws(Failure) {
-    let moment = Moment.at(Clock.read(CLOCK_REALTIME))
+    let moment = Moment.at(clock.latestTime)
     while store.isRebuilding {
       sweepLock.lock()
       defer { sweepLock.unlock() }

@@ -188,6 +188,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// Learns what the tiers above share by this store. The directory is being opened. `isSole`:
   /// nothing else has it open, not even an earlier store of this object.
   private func meet(_ store: LogStore, isSole: Bool) throws(Failure) {
+    store.clock = clock
     store.agesActOnTrim = options.limits.ages.actOnTrim
     store.member.earlier = stateLock.withLock { stores.map { $0.member } }
     try shared.attach(

@@ -271,7 +271,7 @@ extension LogStore {
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause
   ) {
     if cause == .evicted || isRebuilding {
-      removeRecorded(entry, at: Moment.at(Clock.read(CLOCK_REALTIME)))
+      removeRecorded(entry, at: Moment.at(latestTime))
       guard SlotWord(SharedWords.load(slot)).address == entry.address else { return }
       // Its key is damaged.
       if isRebuilding { giveUpRebuilding() }

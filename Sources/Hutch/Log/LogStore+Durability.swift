@@ -37,7 +37,7 @@ extension LogStore {
     // No checkpoint can be written before the entries have their slots.
     var work = LogRebuild()
     while raised != .process && isRebuilding {
-      _ = try rebuild(&work, at: Moment.at(Clock.read(CLOCK_REALTIME)))
+      _ = try rebuild(&work, at: Moment.at(latestTime))
     }
     words.store(IndexAt.durability, UInt64(raised.rawValue))
     do throws(Failure) {

@@ -40,12 +40,13 @@ extension LogStore {
     try prepare(store, isSole)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
-      if wanted != store.limits { try store.setLimits(wanted, at: store.wallTime) }
+      if wanted != store.limits { try store.setLimits(wanted, at: store.latestTime) }
     }
     return store
   }
 
-  private var wallTime: Int64 { Clock.read(CLOCK_REALTIME) }
+  /// The time of work that no call has asked for with its own.
+  var latestTime: Int64 { clock?.latestTime ?? Clock.read(CLOCK_REALTIME) }
 
   private static func attach(
     _ directory: Directory, _ member: LogMember, keepsOthersOut: Bool, _ counters: StorageCounters

@@ -156,6 +156,8 @@ final class LogStore: @unchecked Sendable {
   /// The store tells it, with the lock held, of the entries that the store removes by itself. Set
   /// before the first write.
   unowned(unsafe) var observer: (any StorageObserver)?
+  /// The cache's. Set before anything is written; nil: the store is used without a cache.
+  unowned(unsafe) var clock: Clock?
   /// The entries that were removed so, and of which the observer is still to be told with no lock
   /// held.
   let owed: LogOwed
