@@ -312,6 +312,21 @@ TEST(a_removal_from_disk_leaves_what_memory_alone_has) {
   CHECK_OK(hutch_close(alone));
 }
 
+TEST(what_is_put_while_the_directory_is_away_stays_in_memory_when_it_is_back) {
+  pair p = make_pair();
+  CHECK_OK(put_text(p.cache, "k", "older"));
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  let_notice(p.cache);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(p.cache, "k", "newer"));
+  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  /* A directory that could not be used is tried again after a second. */
+  while (put_text(p.cache, "other", "value") != HUTCH_OK) usleep(10000);
+  CHECK_OK(hutch_flush(p.cache));
+  CHECK_TEXT(p.cache, "k", "newer");
+  TOLD_MISSING(p.b, "k");
+  end_pair(&p);
+}
+
 TEST(conditions_are_decided_over_all_processes) {
   pair p = make_pair();
   hutch_put_result result = new_result();

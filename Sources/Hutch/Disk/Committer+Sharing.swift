@@ -45,10 +45,11 @@ extension Committer {
 
   /// The numbers under which memory may keep these writes' entries: the counters as they will be in
   /// a moment. Memory learns them before, so that its copies stay valid.
-  func noteMarks(_ batch: [QueuedWrite]) {
+  /// A counter that a failed transaction has left odd is made even by the next turn.
+  func noteMarks(_ batch: [QueuedWrite], ofFailed: Bool = false) {
     guard members.mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
-      guard let entry = queued.entry else { continue }
+      guard let entry = queued.entry, (queued.result.failure != nil) == ofFailed else { continue }
       // An entry that the same transaction has replaced must not become valid again.
       let isReplaced = batch[(index + 1)...].contains {
         $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet

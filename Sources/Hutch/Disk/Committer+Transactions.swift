@@ -68,6 +68,8 @@ extension Committer {
     } else if let failure {
       for write in batch { write.result.failure = failure }
     }
+    // Memory keeps the values of puts that have failed.
+    if failure != nil { noteMarks(batch, ofFailed: true) }
   }
 
   private func refusePuts(_ batch: [QueuedWrite], _ words: StaticString) {

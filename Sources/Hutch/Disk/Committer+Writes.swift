@@ -19,6 +19,10 @@ extension Committer {
     try transaction.manifest.find(bar.key, into: &old)
     guard old.isThere, old.row.record.version <= bar.version else { return }
     try shared.touch(bar.hash)
+    // Memory's own copy, if it has one, is what the write that failed has put, or newer. It counts
+    // after the removal if it did before.
+    let counter = shared.counters.mark(bar.hash)
+    if counter & 1 != 0 { observer?.storeCommits(bar.key, bar.hash, 0, counter &+ 1) }
     try transaction.delete(old)
     try transaction.drop(bar.key, old.row.record.version, bar.isOfDamage ? .damaged : .barred)
   }
