@@ -1594,9 +1594,13 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  * makes events of its own evictions and expiries: an entry may leave memory, and later the
  * disk. A get that brings a value into memory makes no event. If the disk tier gets an
  * entry that was in memory only (HUTCH_WRITE_ON_EVICTION), that is DID_ADD with
- * HUTCH_CAUSE_WRITTEN_BACK; it comes before memory's eviction. A touch makes no event. A
+ * HUTCH_CAUSE_WRITTEN_BACK; it comes before memory's eviction. A touch makes no event, except
+ * through a view of the disk tier: what memory has of the entry goes, as by an eviction. A
  * clear makes WILL_CLEAR and DID_CLEAR, and between them DID_REMOVE for each entry that
- * memory had.
+ * memory had. If the tiers evict an entry while a call removes it, either the call finds the
+ * entry and DID_REMOVE says so, or the call answers HUTCH_NOT_FOUND. Where processes share,
+ * what memory has of an entry that is no more the newest is told, without its value, when it
+ * goes.
  *
  * HUTCH_UNSUPPORTED: kinds has a kind that is not defined. Since 0.1.
  */

@@ -292,6 +292,34 @@ TEST(what_has_expired_is_told_by_each_tier_when_it_is_replaced) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST(what_expires_on_its_way_to_the_disk_is_told_when_it_is_replaced) {
+  for (int is_removal = 0; is_removal < 2; is_removal++) {
+    hutch_options options = unlimited_options();
+    test_clock clock = {0};
+    use_clock(&options, &clock);
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    options.policy = HUTCH_POLICY_LRU;
+    options.memory.count = 1;
+    hutch_cache *cache = open_cache(scratch(is_removal ? "removed" : "put").text, &options);
+    record r;
+    hutch_put_options put = put_options();
+    put.time_to_live = HUTCH_SECOND;
+    CHECK_OK(hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));
+    CHECK_OK(put_text(cache, "b", "2"));
+    listen_to(&r, cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE);
+    clock.now += 2 * HUTCH_SECOND;
+    if (is_removal)
+      CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(cache, KEY("a")));
+    else
+      CHECK_OK(hutch_put(cache, KEY("a"), KEY("3"), &put, NULL));
+    CHECK(strstr(r.text, "-at2=1"));
+    CHECK(is_removal || strstr(r.text, "+a1=3") > strstr(r.text, "-at2=1"));
+    CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 TEST_EACH_KIND(a_clear_is_told) {
   record r;
   CHECK_OK(put_text(f->cache, "a", "1"));

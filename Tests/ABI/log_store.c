@@ -288,6 +288,31 @@ TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {
   CHECK_OK(hutch_close(cache));
 }
 
+static void count_damaged(void *context, const hutch_event *event) {
+  if (event->cause == HUTCH_CAUSE_DAMAGED) ++*(_Atomic int *)context;
+}
+
+TEST(a_touch_of_what_is_damaged_and_on_disk_alone_finds_nothing) {
+  for (uint32_t sharing = HUTCH_SHARING_EXCLUSIVE; sharing <= HUTCH_SHARING_SHARED; sharing++) {
+    path directory = scratch(sharing == HUTCH_SHARING_SHARED ? "shared" : "exclusive");
+    hutch_options options = log_options();
+    options.sharing = sharing;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+    _Atomic int told = 0;
+    CHECK_OK(put_text(cache, "a", "the value that is touched"));
+    CHECK_OK(hutch_clear(memory));
+    CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_REMOVE, count_damaged, &told, NULL));
+    damage_in_log(directory.text, "the value that is touched");
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_touch(cache, KEY("a"), HUTCH_HOUR, 0));
+    CHECK_EQUAL(1, told);
+    CHECK_EQUAL(1, stats_of(cache).disk.damaged);
+    CHECK_EQUAL(0, count_of(cache));
+    hutch_cache_release(memory);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 /* ------------------------------------------------------------------ the clock */
 
 static void count_expired(void *context, const hutch_event *event) {

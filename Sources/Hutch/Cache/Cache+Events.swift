@@ -69,8 +69,10 @@ extension Cache {
       added = Events.Pending.Side(
         entry: new.retained().leak(), hasValue: newHasValue, cause: .none)
     }
+    // A removal comes after all that happens to the entry by itself.
     let pending = Events.Pending(
-      removing: gone, adding: added, version: (new ?? gone?.entry)?.version ?? 0, kinds: kinds,
+      removing: gone, adding: added,
+      version: new?.version ?? (gone?.entry.version ?? 0) &+ 1, kinds: kinds,
       lane: Stripes.index(of: hash))
     pending.wasOnDisk = stored != nil
     if pending.isPosted { events.post(pending, isReady: false) }
@@ -94,18 +96,45 @@ extension Cache {
     return Events.Pending.Side(entry: block.leak(), hasValue: hasValue, cause: cause)
   }
 
-  /// Memory has carried out a write: `hadEntry` if it had an entry of the key. A dirty entry that
-  /// `postPending` saw in memory may have gone into the queue since. The stripe is held, and the
-  /// write is not submitted.
+  /// Memory has carried out a write. `had`: the version of the entry that it had of the key, or 0.
+  /// Where processes share, that may have been a copy that counted no more, or an older entry than
+  /// that of a write which is not decided yet: it is told at once, before that write is. A dirty
+  /// entry that `postPending` saw in memory may have gone into the queue since. The stripe is held.
   func noteCarriedOut(
-    _ pending: Events.Pending?, hadEntry: Bool, _ key: Bytes, _ hash: UInt64, at moment: Moment
+    _ pending: Events.Pending?, had: UInt64, _ key: Bytes, _ hash: UInt64, at moment: Moment
   ) {
     guard let pending else { return }
-    pending.wasInMemory = hadEntry
-    guard !hadEntry, pending.removes, !pending.wasOnDisk, writeBack.mayHaveDirty, let storage
+    let isSeen = had != 0 && had == pending.goneVersion
+    pending.wasInMemory = isSeen && order.newestUndecided(Stripes.index(of: hash)) == nil
+    // A read may have brought the entry of a put into memory before.
+    if had != 0 && had != pending.version && !pending.wasInMemory {
+      tellGone(key, hash, had, isSeen ? pending.goneCause : .replaced, .memory)
+    }
+    guard had == 0, pending.removes, !pending.wasOnDisk, writeBack.mayHaveDirty, let storage
     else { return }
     let below = (try? infoBelow(key, hash, at: moment, storage)) ?? nil
     pending.wasOnDisk = below != nil
+  }
+
+  /// Whether the commit of a write has removed from the store what the write's event says, or may
+  /// have. Where processes share, the commit may have removed a newer entry: that of a write which
+  /// was not decided yet when this one was submitted. That entry is told by itself.
+  func hasLeftDisk(
+    _ pending: Events.Pending?, _ write: borrowing StoreWrite, _ cause: Event.Cause
+  ) -> Bool {
+    let result = write.result
+    guard coherence != nil, result.existed, result.existing > pending?.goneVersion ?? 0,
+      let key = write.entry?.key
+    else { return result.existed || result.failure != nil }
+    tellGone(key, write.hash, result.existing, cause)
+    return false
+  }
+
+  /// Memory drops its copy of an entry, which the store keeps, or another process has removed. The
+  /// stripe is held.
+  func dropCopy(_ key: Bytes, _ hash: UInt64, at moment: Moment) {
+    guard let copy = memory.remove(key, hash, at: moment), events.wantsEntries else { return }
+    events.postRemoval(copy, hasValue: true, .evicted, .memory, Stripes.index(of: hash))
   }
 
   // MARK: what happens by itself
@@ -138,11 +167,17 @@ extension Cache {
   /// An entry has left the store, which holds a lock of its own: a newer write may have been
   /// submitted since, but is not yet committed.
   func tellDropped(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {
-    guard events.wantsEntries, let cause = Event.Cause(cause),
-      let block = try? Block.allocate(key: key, record: Record())
-    else { return }
+    if let cause = Event.Cause(cause) { tellGone(key, memory.hash(key), version, cause) }
+  }
+
+  func tellGone(
+    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ cause: Event.Cause, _ tiers: Tiers = .disk
+  ) {
+    guard events.wantsEntries, let block = try? Block.allocate(key: key, record: Record()) else {
+      return
+    }
     block.unowned.version = version
-    events.postRemoval(block, hasValue: false, cause, .disk, Stripes.index(of: memory.hash(key)))
+    events.postRemoval(block, hasValue: false, cause, tiers, Stripes.index(of: hash))
   }
 
   /// Something that concerns no entry. Told before it returns.

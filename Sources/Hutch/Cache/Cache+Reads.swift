@@ -134,9 +134,12 @@ extension Cache {
     if order.stripes.state(stripe) == round.state {
       if let counter = round.counter { entry.mark = counter }
       // Nothing is owed to a promotion: without memory for it there is none.
-      _ = try? memory.put(
+      let put = try? memory.put(
         entry.retained(), hash, at: moment,
         condition: round.counter == nil ? .unlessNewer : .always, isBacked: true)
+      if round.counter != nil, let old = put?.existing, old != 0, old != entry.version {
+        tellGone(entry.key, hash, old, .replaced, .memory)
+      }
     }
     order.stripes.unlock(stripe)
   }

@@ -6,15 +6,18 @@ extension Cache {
   func removeAtOnce(
     _ key: Bytes, at moment: Moment, in scope: Tiers, from storage: any Storage
   ) throws(Failure) -> Bool? {
-    guard storage.removesAtOnce, !events.wantsEntries, !writeBack.mayHaveDirty else { return nil }
+    guard storage.removesAtOnce, !events.wantsEntries else { return nil }
     let hash = memory.hash(key)
     prefetch(hash)
     let stripe = Stripes.index(of: hash)
     let moment = moment.read
     order.stripes.lock(stripe)
     let isInMemory = memory.has(key, hash, at: moment)
-    // A removal from a disk tier that has no entry drops nothing in memory.
-    guard order.clearing == nil, order.staged.isEmpty, scope == .whole || !isInMemory else {
+    // The put of a dirty entry of this key has said so under the stripe. A removal from a disk tier
+    // that has no entry drops nothing in memory.
+    guard !writeBack.mayHaveDirty, order.clearing == nil, order.staged.isEmpty,
+      scope == .whole || !isInMemory
+    else {
       order.stripes.unlock(stripe)
       return nil
     }
@@ -34,6 +37,6 @@ extension Cache {
     order.stripes.endWrite(stripe)
     order.stripes.unlock(stripe)
     if let failure = result.failure { throw failure }
-    return coherence == nil && isInMemory || result.existed || result.existing != 0
+    return coherence == nil && taken != nil || result.existed || result.existing != 0
   }
 }

@@ -12,7 +12,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     guard state.hasNothingPending, order.stripes.tryLock(stripe) else { return }
     if order.stripes.state(stripe) == state && !memory.has(key, hash, at: moment) {
-      _ = memory.remove(key, hash, at: moment)
+      dropCopy(key, hash, at: moment)
     }
     order.stripes.unlock(stripe)
   }
@@ -64,10 +64,10 @@ extension Cache {
       _ = consume named
       if let failure = result.failure { throw failure }
       if !result.isUnmet {
-        if result.existed && scope == .whole {
-          touchCopy(key, stored.version, times, result.mark, hash, at: moment)
-        }
-        return result.existed
+        // The store may have found its entry damaged.
+        let isInMemory =
+          scope == .whole && touchCopy(key, stored.version, times, result.mark, hash, at: moment)
+        return isInMemory || result.existed
       }
       if result.existing == 0 && (scope == .disk || !memory.has(key, hash, at: moment)) {
         return false
@@ -75,22 +75,24 @@ extension Cache {
     }
   }
 
-  /// Memory has the entry, with its times before a touch: it counts again, with the new ones.
+  /// If memory has the entry, with its times before a touch: it counts again, with the new ones.
   private func touchCopy(
     _ key: Bytes, _ version: UInt64, _ times: Record, _ mark: UInt32, _ hash: UInt64,
     at moment: Moment
-  ) {
-    guard mark & 1 == 0 else { return }
+  ) -> Bool {
+    guard mark & 1 == 0 else { return false }
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
     let copy = memory.peek(key, hash, at: moment)
-    guard let copy = copy.unowned, copy.version == version else { return }
+    guard let copy = copy.unowned, copy.version == version else { return false }
     do throws(Failure) {
-      _ = try memory.put(
+      let put = try memory.put(
         try copy.copied(with: times), hash, at: moment, condition: .version(version))
+      return put.outcome == .stored
     } catch {
       _ = memory.remove(key, hash, at: moment, condition: .version(version))
+      return false
     }
   }
 }

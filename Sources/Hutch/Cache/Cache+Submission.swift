@@ -172,7 +172,7 @@ extension Cache {
     do throws(Failure) {
       let stored = try memory.put(put.entry.retained(), put.hash, at: moment, isBacked: isBacked)
       noteCarriedOut(
-        put.pending, hadEntry: stored.existing != 0, put.entry.key, put.hash, at: moment)
+        put.pending, had: stored.existing, put.entry.key, put.hash, at: moment)
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
@@ -188,7 +188,7 @@ extension Cache {
   ) {
     let copy = memory.remove(put.entry.key, put.hash, at: moment, condition: condition)
     noteCarriedOut(
-      put.pending, hadEntry: copy != nil, put.entry.key, put.hash, at: moment)
+      put.pending, had: copy.unowned?.version ?? 0, put.entry.key, put.hash, at: moment)
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
   }
 
@@ -221,7 +221,7 @@ extension Cache {
     default: break
     }
     events.resolve(
-      put.pending, leftDisk: done.existed || done.failure != nil,
+      put.pending, leftDisk: hasLeftDisk(put.pending, put.write, .replaced),
       storedIn: put.result.tiers, waits: waits)
   }
 

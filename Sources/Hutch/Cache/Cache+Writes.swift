@@ -111,6 +111,12 @@ extension Cache {
         storage.noteAccess(key, hash, at: accessed)
       }
       order.noteWrite(hash, by: late, ofCopy: storage != nil)
+      if coherence != nil && memory.version(key, hash, at: moment) == 0 {
+        // A copy that counts no more.
+        dropCopy(key, hash, at: moment)
+        order.stripes.unlock(stripe)
+        return nil
+      }
       let pending = postPending(key, hash, adding: nil, replacing: nil, at: moment)
       let block = memory.remove(key, hash, at: moment, condition: condition)
       order.stripes.unlock(stripe)
@@ -130,8 +136,9 @@ extension Cache {
     fileprivate var value: Block?
     fileprivate var failure: Failure?
     fileprivate(set) var pending: Events.Pending?
-    /// The removal took memory's copy while that copy's own put was being committed.
-    fileprivate var isOfPendingPut = false
+    /// There was an entry, whatever the commit finds: the removal took memory's copy. Where
+    /// processes share, that says so only while the copy's own put was being committed.
+    fileprivate var hasTaken = false
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
@@ -274,12 +281,16 @@ extension Cache {
     let copy =
       removal.plan.memory == .drop && !write.condition.isOfCaller
       ? memory.remove(key, hash, at: moment) : nil
-    noteCarriedOut(removal.pending, hadEntry: copy != nil, key, hash, at: moment)
-    if isOfEntry, scope == .whole, let taken = copy.unowned {
-      if coherence != nil {
+    if let copy = copy.unowned, !isOfEntry {
+      // A copy that counts no more.
+      tellGone(key, hash, copy.version, .replaced, .memory)
+    }
+    noteCarriedOut(removal.pending, had: copy.unowned?.version ?? 0, key, hash, at: moment)
+    if isOfEntry, let taken = copy.unowned {
+      removal.hasTaken = coherence == nil || taken.version == pendingVersion
+      if scope == .whole && coherence != nil {
         write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
-        removal.isOfPendingPut = taken.version == pendingVersion
-      } else if taken.isDirty && !review.isUnderWay {
+      } else if scope == .whole && taken.isDirty && !review.isUnderWay {
         // Beneath a dirty entry the store has nothing, once that is committed.
         write.need = .ifPending
       }
@@ -299,19 +310,22 @@ extension Cache {
     order.complete(&write, in: storage)
     removal.write = write
     let result = write.result
+    var isThere = removal.hasTaken || result.existing != 0
     if write.condition.isOfCaller && !result.isUnmet, let key = write.entry?.key {
       let copy = memory.remove(key, write.hash, at: clock.moment(), condition: write.condition)
       removal.pending?.wasInMemory = copy != nil
+      isThere = copy != nil
     }
     events.resolve(
-      removal.pending, leftDisk: result.existed || result.failure != nil, waits: waits)
+      removal.pending, leftDisk: hasLeftDisk(removal.pending, write, .removed), waits: waits)
     if let failure = result.failure { throw failure }
     if result.isUnmet { return false }
     if removal.plan.store == .removeIfThere { return result.existed }
+    // The tiers may have evicted the entry since it was seen: the listener has been told of that.
     // Where processes share, another process may have removed the entry first. It cannot have
     // removed one that was being put when this removal was submitted; and the store does not know
     // that one by its copy, since the put's commit has changed the number of its counter.
-    return coherence == nil || removal.isOfPendingPut || result.existed || result.existing != 0
+    return isThere || result.existed
   }
 
   // MARK: touch
@@ -351,6 +365,7 @@ extension Cache {
       }
       let stripe = Stripes.index(of: hash)
       var named: Block?
+      var isInMemory = false
       while true {
         order.stripes.lock(stripe)
         if let done = try writeBack.touchDirty(key, hash, touched, at: moment, in: scope, storage) {
@@ -361,6 +376,7 @@ extension Cache {
       }
       do throws(Failure) {
         if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
+          isInMemory = true
           let times = touched(resident.unowned.record)
           named = try touchBlock(key, times)
           // An entry that its reads in memory have kept alive is so in the store too.
@@ -373,7 +389,7 @@ extension Cache {
         } else if let stored = try storage.info(key, hash, at: moment) {
           // An entry that memory has staged since `touchDirty` was not on disk then.
           named = try touchBlock(key, touched(stored))
-          if scope == .disk { _ = memory.remove(key, hash, at: moment) }
+          if scope == .disk { dropCopy(key, hash, at: moment) }
         } else {
           order.stripes.unlock(stripe)
           return false
@@ -385,7 +401,8 @@ extension Cache {
       let result = commitTouch(named.unowned!, hash, at: moment, to: storage)
       _ = consume named
       if let failure = result.failure { throw failure }
-      return true
+      // The store may have dropped its entry since the look, or have found it damaged.
+      return isInMemory || result.existed
     }
   }
 

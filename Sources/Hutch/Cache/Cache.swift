@@ -35,7 +35,8 @@ import Synchronization
 ///   the store's writer lock    never under a stripe; while it commits, it tells memory of it
 ///   a shard's                  of memory; also under a stripe
 ///   the store's others         what is submitted, accesses, connections for reading
-///   write-back queue, a lane   what leaves memory, and its event, under a shard's lock
+///   write-back queue           what leaves memory, under a shard's lock
+///   a lane                     an event, likewise
 ///   write order, log, listener nothing is taken under these
 ///
 /// The host's functions (clock, visitor, loader, listener, codec, release) are called with none of

@@ -48,6 +48,10 @@ extension Events {
     /// Whether there is an entry that goes, and the listener wants to know.
     var removes: Bool { gone != nil }
 
+    /// The version of that entry; 0: there is none.
+    var goneVersion: UInt64 { gone?.entry.version ?? 0 }
+    var goneCause: Cause { gone?.cause ?? .none }
+
     override func forEachStep(_ tell: () -> Void) {
       if let gone, !left.isEmpty {
         tellStep(.willRemove, gone, left, tell)
@@ -68,14 +72,17 @@ extension Events {
     }
   }
 
-  /// For a dirty entry that is about to be written, and whose stripe is held.
+  /// For a dirty entry that is about to be written, and whose stripe is held: that the disk has got
+  /// the entry, or that the entry is lost, since the store has not taken it.
   func postPendingWriteBack(_ entry: UnownedBlock, _ lane: Int) -> Pending? {
-    guard wants(.didAdd) else { return nil }
-    let added = Pending.Side(
-      entry: entry.retained().leak(), hasValue: true, cause: .writtenBack)
+    guard wantsEntries else { return nil }
+    func side(_ cause: Event.Cause) -> Pending.Side {
+      Pending.Side(entry: entry.retained().leak(), hasValue: true, cause: cause)
+    }
     let pending = Pending(
-      removing: nil, adding: added, version: entry.version, kinds: Event.Kind.didAdd.rawValue,
-      lane: lane)
+      removing: side(.evicted), adding: side(.writtenBack), version: entry.version,
+      kinds: kindsOfEntries, lane: lane)
+    pending.wasOnDisk = true
     post(pending, isReady: false)
     return pending
   }

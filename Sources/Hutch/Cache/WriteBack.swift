@@ -50,6 +50,7 @@ final class WriteBack {
     self.clock = clock
     codec = values.codec
     queue = order.staged
+    queue.events = events
   }
 
   private var values: StoredValues { StoredValues(codec: codec) }
@@ -98,9 +99,10 @@ final class WriteBack {
       order.stripes.unlock(stripe)
       return false
     }
+    let pending = events.postPendingWriteBack(block.unowned, stripe)
     order.commit(&put, to: storage, at: moment)
     _ = consume form
-    if put.result.outcome != .stored { dropLost(block.unowned, hash) }
+    noteWritten(block.unowned, put, pending)
     if let failure = put.result.failure { throw failure }
     return true
   }
@@ -116,15 +118,7 @@ final class WriteBack {
     // The entry's batch ends this write. Until then no entry of the stripe is promoted, so no read
     // brings this block back into memory.
     order.stripes.beginWrite(stripe)
-    guard queue.add(entry.retained(), hash, accessed: accessed) else {
-      order.stripes.endWrite(stripe)
-      return
-    }
-    if events.wants(.didAdd) {
-      events.post(
-        Event(
-          .didAdd, .writtenBack, entry.retained(), hasValue: true, tiers: .disk, lane: stripe))
-    }
+    if !queue.add(entry.retained(), hash, accessed: accessed) { order.stripes.endWrite(stripe) }
   }
 
   /// Tells the store of the last access, from which a time to idle goes on.
@@ -163,7 +157,7 @@ final class WriteBack {
     if batch.isEmpty { return false }
     let moment = clock.momentForMaintenance()
     // The batch keeps the blocks.
-    var submitted: [(put: StoreWrite, form: ValueForm?, of: StagedEntry)] = []
+    var submitted: [(put: StoreWrite, form: ValueForm?, of: StagedEntry, Events.Pending?)] = []
     for staged in batch {
       var form: ValueForm?
       var put = values.put(staged.entry, staged.hash, &form, to: storage)
@@ -172,8 +166,9 @@ final class WriteBack {
       if queue.isStaged(staged) {
         queue.note(1)
         put.accessed = queue.lastAccess(of: staged)
+        let pending = events.postPendingWriteBack(staged.entry, stripe)
         order.submit(&put, to: storage, at: moment)
-        submitted.append((put, form, staged))
+        submitted.append((put, form, staged, pending))
       } else {
         order.stripes.unlock(stripe)
       }
@@ -181,8 +176,8 @@ final class WriteBack {
     for place in 0..<submitted.count {
       order.complete(&submitted[place].put, in: storage)
       queue.note(-1)
-      let (put, _, staged) = submitted[place]
-      if put.result.outcome != .stored { dropLost(staged.entry, put.hash) }
+      let (put, _, staged, pending) = submitted[place]
+      noteWritten(staged.entry, put, pending)
     }
     for staged in batch { order.stripes.endWrite(Stripes.index(of: staged.hash)) }
     queue.endBatch(ticket, batch.count)
@@ -212,13 +207,14 @@ final class WriteBack {
     order.stripes.unlock(stripe)
   }
 
-  /// The store has not taken an entry that memory has given up.
-  private func dropLost(_ entry: UnownedBlock, _ hash: UInt64) {
-    noteRefusal(entry.key, hash, entry.version)
-    if events.wantsEntries {
-      events.postRemoval(
-        entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: hash))
-    }
+  /// The write of an entry that memory has given up is over. If the store has not taken the entry,
+  /// it is lost.
+  private func noteWritten(
+    _ entry: UnownedBlock, _ put: borrowing StoreWrite, _ pending: Events.Pending?
+  ) {
+    let isLost = put.result.outcome != .stored
+    if isLost { noteRefusal(entry.key, put.hash, entry.version) }
+    events.resolve(pending, leftDisk: isLost, waits: false)
   }
 
   // MARK: writing entries that memory keeps
@@ -262,6 +258,8 @@ final class WriteBack {
     fileprivate let form: ValueForm?
     /// Memory had the entry when it was submitted, and counts it as backed.
     fileprivate let isKept: Bool
+    /// Memory had staged it by then: the listener has been told that it is on disk.
+    fileprivate let isStaged: Bool
     fileprivate let pending: Events.Pending?
   }
 
@@ -295,14 +293,16 @@ final class WriteBack {
     let pending = events.postPendingWriteBack(entry, stripe)
     order.give(&write, to: storage, at: moment)
     // From here on memory may give the entry up without staging it. If memory has given it up by
-    // now, the entry has been staged, and the listener has been told of that.
+    // now, the entry has been staged, and has made way for this write or not; or it had expired.
     queue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
     if !isKept { queue.note(-1) }
+    let isStaged =
+      !isKept && (write.hasReplaced || queue.has(key, hash, version: entry.version))
     order.stripes.unlock(stripe)
     return DownwardWrite(
       write: write, block: BlockBox(entry.retained()), form: form, isKept: isKept,
-      pending: pending)
+      isStaged: isStaged, pending: pending)
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
@@ -310,13 +310,21 @@ final class WriteBack {
     order.complete(&write, in: storage)
     if down.isKept { queue.note(-1) }
     let isStored = write.result.outcome == .stored
-    if !isStored && down.isKept, let entry = write.entry {
+    if !isStored, let entry = write.entry {
       // Where memory has evicted the entry, the eviction is all that the listener is told.
-      noteRefusal(
-        entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
+      if down.isKept {
+        noteRefusal(
+          entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
+      } else if write.hasReplaced {
+        // The staged entry, which has made way for this write, is lost. That is told behind the
+        // event of its staging, and before the events that wait for `pending`.
+        events.postRemoval(
+          entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: write.hash))
+      }
     }
     events.resolve(
-      down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
+      down.pending, leftDisk: false, storedIn: isStored && !down.isStaged ? .disk : [],
+      waits: false)
     return isStored ? nil : write.result.failure
   }
 }

@@ -32,7 +32,7 @@ final class WriteBackQueue {
   private static let batch = 64
 
   /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
-  /// shard's lock; no lock is taken under it.
+  /// shard's lock; only a lane's is taken under it.
   private let lock: Lock
   /// Signalled when a batch has been written while a thread waits for it.
   private let written: Condition
@@ -59,6 +59,8 @@ final class WriteBackQueue {
   /// `count` and `isDue`. They change under the lock; loads are relaxed, and may be out of date.
   private let unwritten = Atomic<Int>(0)
   private let due = Atomic<Bool>(false)
+  /// Set before the first entry is staged.
+  var events: Events?
   /// The number of reads that found their entry here. Relaxed: it is a statistic.
   private let hitCount = Atomic<UInt64>(0)
 
@@ -127,24 +129,39 @@ final class WriteBackQueue {
     return StagedEntry.Found(block: staged.entry.retained(), accessed: staged.accessed)
   }
 
+  /// Whether this entry of a key is here.
+  func has(_ key: Bytes, _ hash: UInt64, version: UInt64) -> Bool {
+    lock.withLock { table.find(key, hash)?.entry.version == version }
+  }
+
   /// The store shows a write of a key: an older entry makes way here, and so does the entry that
-  /// the write itself stores. The stripe is held. True: an entry that had not expired has made way,
-  /// here or before, for the entry of a put that has left memory by now.
+  /// the write itself stores. The stripe is held. True: an entry that had not expired, or that the
+  /// write stores, has made way, here or before for the entry of a put that has left memory by now.
+  /// The listener is told of one that had expired.
   func makeWay(
     for kind: StoreWrite.Kind, _ key: Bytes, _ hash: UInt64, _ version: UInt64, at moment: Moment,
     under ages: Ages
   ) -> Bool {
     lock.lock()
-    defer { lock.unlock() }
-    guard let staged = table.find(key, hash) else { return false }
-    if staged.entry.version < version || kind == .put && staged.entry.version == version {
-      remove(staged)
-      return staged.isAlive(at: moment, under: ages)
+    var gone: StagedEntry?
+    if let staged = table.find(key, hash) {
+      if staged.entry.version < version || kind == .put && staged.entry.version == version {
+        remove(staged)
+        gone = staged
+      } else if staged.entry.version == version {
+        // A removal of the same version removes what the tiers below had before the entry.
+        gone = staged.older
+        staged.older = nil
+      }
     }
-    // A removal of the same version removes what the tiers below had before the entry.
-    guard staged.entry.version == version, let older = staged.older else { return false }
-    staged.older = nil
-    return older.isAlive(at: moment, under: ages)
+    let isThere =
+      gone.map { $0.entry.version == version || $0.isAlive(at: moment, under: ages) } ?? false
+    lock.unlock()
+    if let gone, !isThere {
+      events?.postRemoval(
+        gone.entry.retained(), hasValue: true, .expired, .disk, Stripes.index(of: hash))
+    }
+    return isThere
   }
 
   /// All stripes are held. `isOfAllTiers`: an entry that memory gives up later with an older
@@ -186,6 +203,13 @@ final class WriteBackQueue {
     if staged.entry.version <= clearedUpTo {
       lock.unlock()
       return false
+    }
+    // Before another thread can write the entry, and the store evict it.
+    if let events, events.wants(.didAdd) {
+      events.post(
+        Event(
+          .didAdd, .writtenBack, staged.entry.retained(), hasValue: true, tiers: .disk,
+          lane: Stripes.index(of: hash)))
     }
     if let older = table.find(staged.entry.key, hash) {
       remove(older)

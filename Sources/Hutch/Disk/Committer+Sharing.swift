@@ -56,6 +56,8 @@ extension Committer {
       }
       if isReplaced || queued.result.isUnmet { continue }
       let counter = shared.counters.mark(queued.hash)
+      // A removal that has found nothing leaves the counter as it was, and so the copies.
+      if queued.kind == .remove && counter & 1 == 0 { continue }
       queued.result.mark = (counter &+ 1) & ~1
       observer?.storeCommits(
         entry.key, queued.hash,

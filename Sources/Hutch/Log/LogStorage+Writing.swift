@@ -119,6 +119,7 @@ extension LogStorage {
       log.file = LogFile(name: file.name, size: file.size, checksum: file.checksum)
     }
     if kind == .touch { log.times = entry.record }
+    if kind == .remove, case .absent = write.condition { log.isOfExisting = true }
     let (hash, version) = (write.hash, write.version)
     store.write(&log, at: moment) { done in
       if !done.isUnmet {

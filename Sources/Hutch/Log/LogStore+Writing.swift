@@ -121,7 +121,9 @@ extension LogStore {
     if write.isOfExisting && write.existing == 0 {
       // The entry that is there has expired, or is of another codec.
       write.existed = false
-      if match != nil || !needsRecord { return }
+      // The counter stays: no read finds less than before, and memory may have an entry.
+      if match == nil { remove(write.key, write.hash, nil, at: moment) }
+      return
     }
     setMark(of: &write)
     if let match, !write.existed, write.kind != .touch {
@@ -157,7 +159,7 @@ extension LogStore {
       remove(write.key, write.hash, match, at: moment)
     case .touch:
       guard let match, write.existed else { return }
-      try touch(match, write, at: moment)
+      write.existed = try touch(match, write, at: moment)
     }
   }
 
@@ -299,10 +301,11 @@ extension LogStore {
     }
   }
 
-  /// Appends the entry's value with other times. The new entry takes over the content file.
+  /// Appends the entry's value with other times. The new entry takes over the content file. False:
+  /// the entry is damaged, and has been removed.
   private func touch(
     _ match: LogMatch, _ write: LogWrite, at moment: Moment
-  ) throws(Failure) {
+  ) throws(Failure) -> Bool {
     var record = match.entry.record
     record.created = write.times.created
     record.accessed = write.times.accessed
@@ -319,7 +322,8 @@ extension LogStore {
       match.entry.isSound(
         write.hash, by: check, value: file?.checksum ?? copy.checksum, Bytes(copy.extendedData))
     else {
-      return lose(match.slot, match.page, match.entry, .damaged)
+      lose(match.slot, match.page, match.entry, .damaged)
+      return false
     }
     carried = file?.name.number ?? 0
     hasLostCarried = false
@@ -329,6 +333,7 @@ extension LogStore {
         write.key, write.hash, record, Bytes(copy.value), file, Bytes(copy.extendedData), match,
         at: moment)
       if hasLostCarried { noteLoose(-1) }
+      return true
     } catch {
       if hasLostCarried, let file { dead.add(file) }
       throw error

@@ -1,0 +1,231 @@
+/* What the events say of every entry: it comes into a tier once, it leaves the tier once, and events
+   of a key come in the order of its versions. Threads make random calls on few keys in small caches;
+   at rest the tiers have what the events say, and as many entries were told to be removed as calls
+   have removed. A run prints its seed, and HUTCH_SEED gives every thread the same calls again. */
+#include "check.h"
+
+enum { KEYS = 24, THREADS = 4, ROUNDS = 3, CALLS = 1200, LOG = 24 };
+
+/* A key, by its events. */
+typedef struct fate {
+  pthread_mutex_t lock;
+  uint64_t newest;               /* version that was added */
+  uint64_t in_memory, on_disk;   /* 0: none; a get may have brought another into memory */
+  uint64_t was_on_disk;          /* the last one that the disk had */
+  char log[LOG][64];
+  unsigned count;
+} fate;
+
+typedef struct world {
+  hutch_cache *cache, *memory, *disk;
+  test_clock clock;
+  bool shares;
+  fate fates[KEYS];
+  _Atomic uint64_t removed, told_removed;
+  _Atomic int under_way; /* tasks */
+  uint64_t seed;
+} world;
+
+static _Noreturn void accuse(fate *f, int key, const char *words) {
+  fprintf(stderr, "key %d: newest %ju, in memory %ju, on disk %ju\n", key, (uintmax_t)f->newest,
+          (uintmax_t)f->in_memory, (uintmax_t)f->on_disk);
+  for (unsigned i = f->count > LOG ? f->count - LOG : 0; i < f->count; i++)
+    fprintf(stderr, "  %s\n", f->log[i % LOG]);
+  FAIL("%s", words);
+}
+
+static void hear(void *context, const hutch_event *event) {
+  world *w = context;
+  if (!event->key) return;
+  int key = *(const uint8_t *)event->key;
+  fate *f = &w->fates[key];
+  uint64_t v = event->version;
+  pthread_mutex_lock(&f->lock);
+  snprintf(f->log[f->count++ % LOG], sizeof *f->log, "%s %ju, tiers %u, cause %u",
+           event->kind == HUTCH_EVENT_DID_ADD ? "added" : "gone", (uintmax_t)v, event->tiers,
+           event->cause);
+  if (event->kind == HUTCH_EVENT_DID_ADD) {
+    if (event->cause == HUTCH_CAUSE_WRITTEN_BACK ? v != f->newest : v <= f->newest)
+      accuse(f, key, "an entry was added out of order");
+    if (event->tiers & HUTCH_TIER_DISK) {
+      if (f->on_disk) accuse(f, key, "the disk had an older entry");
+      f->on_disk = f->was_on_disk = v;
+    }
+    if (event->tiers & HUTCH_TIER_MEMORY) {
+      if (f->in_memory) accuse(f, key, "memory had an older entry");
+      f->in_memory = v;
+    }
+    f->newest = v;
+  } else {
+    /* A database shows a commit before the event of what the commit has evicted is in its place, and a
+       put that is to be written on eviction does not wait for it. */
+    bool is_late = v == f->on_disk && f->newest == f->in_memory && event->tiers == HUTCH_TIER_DISK;
+    if (v != f->newest && !is_late) accuse(f, key, "an entry has gone out of order");
+    if (event->tiers & HUTCH_TIER_DISK) {
+      if (v != f->on_disk) accuse(f, key, "the disk did not have it");
+      f->on_disk = 0;
+    }
+    if (event->tiers & HUTCH_TIER_MEMORY) {
+      if (f->in_memory ? v != f->in_memory : v != f->was_on_disk)
+        accuse(f, key, "memory did not have it");
+      f->in_memory = 0;
+    }
+    if (event->cause == HUTCH_CAUSE_REMOVED) atomic_fetch_add(&w->told_removed, 1);
+  }
+  pthread_mutex_unlock(&f->lock);
+}
+
+/* An answer of a removal. */
+static void note_removal(world *w, hutch_status status) {
+  if (status == HUTCH_OK) atomic_fetch_add(&w->removed, 1);
+  else CHECK_EQUAL(HUTCH_NOT_FOUND, status);
+}
+
+static void end_removal(void *context, const hutch_completion *completion) {
+  world *w = context;
+  if (completion->status != HUTCH_SUPERSEDED) note_removal(w, completion->status);
+  atomic_fetch_sub(&w->under_way, 1);
+}
+
+static void end_put(void *context, const hutch_completion *completion) {
+  CHECK(completion->status != HUTCH_CANCELLED);
+  atomic_fetch_sub(&((world *)context)->under_way, 1);
+}
+
+static void play(void *context, int index) {
+  world *w = context;
+  static const char bytes[5000];
+  uint64_t state = w->seed + (uint64_t)index * 1000;
+  for (int i = 0; i < CALLS / SANITIZED_BY * scale(); i++) {
+    uint64_t r = next_random(&state);
+    uint8_t key = (uint8_t)(r % KEYS);
+    unsigned what = (unsigned)(r >> 8) % 100;
+    hutch_cache *cache = (r >> 16) % 8 ? w->cache : (r >> 20) % 2 ? w->memory : w->disk;
+    hutch_put_options put = put_options();
+    hutch_value *value = NULL;
+    hutch_status status;
+    uint64_t count = 0;
+    if (what < 40) {
+      size_t size = (r >> 24) % 16 ? (r >> 28) % 300 : (r >> 28) % sizeof bytes;
+      if ((r >> 40) % 4 == 0) put.time_to_live = (int64_t)((r >> 42) % 4 + 1) * HUTCH_SECOND;
+      put.tag = "tag";
+      put.tag_size = (r >> 44) % 2 * 3;
+      unsigned how = (unsigned)(r >> 45) % 8;
+      if (how < 2) {
+        status = hutch_add(cache, &key, 1, bytes, size, &put, NULL);
+      } else if (how < 4) {
+        status = hutch_replace(cache, &key, 1, bytes, size, &put, NULL);
+      } else if (how < 5) {
+        hutch_task_options options = {.struct_size = sizeof options, .complete = end_put,
+                                      .context = w};
+        atomic_fetch_add(&w->under_way, 1);
+        status = hutch_put_async(cache, &key, 1, bytes, size, &put, &options, NULL);
+      } else {
+        status = hutch_put(cache, &key, 1, bytes, size, &put, NULL);
+      }
+      CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL || status == HUTCH_TOO_LARGE ||
+            status == HUTCH_EXISTS || status == HUTCH_NOT_FOUND);
+    } else if (what < 62) {
+      status = hutch_get(cache, &key, 1, &value);
+      CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+    } else if (what < 72) {
+      note_removal(w, hutch_remove(cache, &key, 1));
+    } else if (what < 74) {
+      hutch_task_options options = {.struct_size = sizeof options, .complete = end_removal,
+                                    .context = w};
+      atomic_fetch_add(&w->under_way, 1);
+      CHECK_OK(hutch_remove_async(cache, &key, 1, &options, NULL));
+    } else if (what < 82) {
+      note_removal(w, hutch_pop(cache, &key, 1, &value));
+    } else if (what < 88) {
+      status = hutch_touch(cache, &key, 1, (int64_t)((r >> 42) % 4) * HUTCH_SECOND, 0);
+      CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+    } else if (what < 90) {
+      hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT};
+      spec.amount = (r >> 24) % 4;
+      CHECK_OK(hutch_trim((r >> 30) % 2 ? w->memory : w->disk, &spec, NULL));
+    } else if (what < 91) {
+      CHECK_OK(hutch_clear(w->memory));
+    } else if (what < 92) {
+      CHECK_OK(hutch_remove_tagged(cache, "tag", 3, &count));
+      atomic_fetch_add(&w->removed, count);
+    } else if (what < 94) {
+      hutch_cache_limits limits = {.struct_size = sizeof limits};
+      CHECK_OK(hutch_limits(w->cache, &limits));
+      limits.disk.max_entry = (r >> 24) % 2 ? 300 : HUTCH_NO_LIMIT;
+      CHECK_OK(hutch_set_limits(w->cache, &limits));
+    } else if (what < 96) {
+      CHECK_OK(hutch_flush(w->cache));
+    } else if (what < 97) {
+      CHECK_OK(hutch_maintain(w->cache, 0));
+    } else {
+      atomic_fetch_add(&w->clock.now, HUTCH_SECOND / 2);
+    }
+    hutch_value_release(value);
+  }
+}
+
+static uint64_t version_in(hutch_cache *view, uint8_t key) {
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_status status = hutch_info(view, &key, 1, &info);
+  if (status == HUTCH_NOT_FOUND) return 0;
+  CHECK_OK(status);
+  return info.version;
+}
+
+static void check_rest(world *w) {
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  while (atomic_load(&w->under_way) > 0) CHECK_OK(hutch_maintain(w->cache, 0));
+  CHECK_OK(hutch_flush(w->cache));
+  CHECK_OK(hutch_trim(w->cache, &spec, NULL));
+  for (uint8_t key = 0; key < KEYS; key++) {
+    fate *f = &w->fates[key];
+    uint64_t in_memory = version_in(w->memory, key), on_disk = version_in(w->disk, key);
+    if (on_disk != f->on_disk) accuse(f, key, "the disk has another entry than the events say");
+    /* A copy of memory that counts no more is told of when it goes. */
+    if (f->in_memory ? in_memory != f->in_memory && (in_memory || !w->shares)
+                     : in_memory && in_memory != f->was_on_disk)
+      accuse(f, key, "memory has another entry than the events say");
+  }
+  if (w->shares)
+    CHECK(w->removed <= w->told_removed);
+  else
+    CHECK_EQUAL(w->removed, w->told_removed);
+}
+
+static void run(uint32_t policy, uint32_t sharing, uint32_t order) {
+  world w = {.seed = seed(), .shares = sharing == HUTCH_SHARING_SHARED};
+  for (int i = 0; i < KEYS; i++) pthread_mutex_init(&w.fates[i].lock, NULL);
+  hutch_options options = unlimited_options();
+  use_clock(&options, &w.clock);
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.write_policy = policy;
+  options.sharing = sharing;
+  options.policy = order;
+  options.memory.count = 5;
+  options.memory.max_entry = 4000;
+  options.disk.count = 9;
+  w.cache = open_cache(scratch("cache").text, &options);
+  w.memory = tier_of(w.cache, HUTCH_TIER_MEMORY);
+  w.disk = tier_of(w.cache, HUTCH_TIER_DISK);
+  CHECK_OK(hutch_set_listener(w.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, hear, &w, NULL));
+  for (int round = 0; round < ROUNDS; round++) {
+    run_threads(THREADS, play, &w);
+    check_rest(&w);
+    w.seed++;
+  }
+  CHECK_OK(hutch_set_listener(w.cache, 0, NULL, NULL, NULL));
+  hutch_cache_release(w.memory);
+  hutch_cache_release(w.disk);
+  CHECK_OK(hutch_close(w.cache));
+}
+
+TEST(of_entries_that_are_written_through) {
+  run(HUTCH_WRITE_THROUGH, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
+}
+TEST(of_entries_that_are_written_on_eviction) {
+  run(HUTCH_WRITE_ON_EVICTION, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
+}
+TEST(of_entries_where_processes_may_share) {
+  run(HUTCH_WRITE_THROUGH, HUTCH_SHARING_SHARED, HUTCH_POLICY_ADAPTIVE);
+}
