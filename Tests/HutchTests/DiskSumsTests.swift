@@ -20,8 +20,12 @@ import Testing
     let disk = try DiskFixture(
       StorageOptions(inlineThreshold: 3000, limits: TierLimits(count: limit)))
     var carried = 0
+    var key = "k0"
     for step in 0..<60 {
-      let key = "k\(Int.random(in: 0..<20, using: &random))"
+      // The newest row more often than others.
+      if Int.random(in: 0..<3, using: &random) > 0 {
+        key = "k\(Int.random(in: 0..<20, using: &random))"
+      }
       switch Int.random(in: 0..<20, using: &random) {
       case 0: disk.clear()
       case 1, 2: disk.remove(key)
@@ -62,6 +66,47 @@ import Testing
     disk.remove("b")
     #expect(totals(disk).newest == meta[0] + 4)
     disk.checkInvariants()
+  }
+
+  /// A put over the newest row changes that row alone, unless another one would have to go with it
+  /// or the sums are the meta row's.
+  @Test func aPutOverTheNewestRowLeavesItInItsPlace() throws {
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
+    for key in ["a", "b"] { disk.put(key, [1]) }
+    let meta = disk.query("SELECT newest, count, bytes FROM meta")[0]
+    for size in [2000, 10, 500] {
+      disk.time.advance(seconds: 1)
+      let value = DiskFixture.bytes(size, seed: UInt64(size))
+      disk.put("b", value)
+      #expect(disk.query("SELECT max(id), count(*) FROM entries")[0] == [2, 2])
+      let killed = try disk.copyOfKilled()
+      try killed.open()
+      #expect(try killed.get("b") == value)
+      #expect(killed.tier.stats.count == 2)
+      killed.checkInvariants()
+      disk.checkInvariants()
+    }
+    #expect(disk.query("SELECT newest, count, bytes FROM meta")[0] == meta)
+
+    func expectMove(_ id: Int64, _ put: () -> Void) {
+      put()
+      #expect(disk.query("SELECT max(id) FROM entries")[0][0] == id)
+      disk.checkInvariants()
+    }
+    let life: Int64 = 1_000_000_000_000
+    expectMove(3) { disk.put("b", [1], timeToLive: life) }
+    expectMove(3) { disk.put("b", [2], timeToLive: 2 * life) }
+    expectMove(4) { disk.put("b", [1]) }
+    expectMove(5) { disk.put("b", DiskFixture.bytes(5000, seed: 1)) }
+    expectMove(6) { disk.put("b", [1]) }
+    expectMove(7) { disk.put("b", [1], tag: [1]) }
+    expectMove(8) { disk.put("b", [1]) }
+    expectMove(9) { disk.put("a", [1]) }
+    disk.remove("b")
+    expectMove(10) { disk.put("a", [2]) }
+    expectMove(10) { disk.put("a", [3]) }
+    disk.clear()
+    expectMove(11) { disk.put("a", [4]) }
   }
 
   /// The id of a newest row that was removed is not given out again by a later opening either.

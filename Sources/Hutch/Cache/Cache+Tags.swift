@@ -14,13 +14,13 @@ extension Cache {
     let hash = memory.hash(key)
     // An entry goes from tier to tier, or a newer one comes: the looks may miss it.
     for _ in 0..<16 {
-      guard let found = try info(key, in: scope) else { return }
-      if found.record.tagSize == 0 {
-        return visit(found.record.version, Bytes(start: nil, count: 0))
-      }
       let moment = clock.current
       if scope != .disk, let block = memory.peek(key, hash, at: moment) {
         return visit(block.unowned.version, block.unowned.extended.tag)
+      }
+      guard let found = try info(key, in: scope) else { return }
+      if found.record.tagSize == 0 {
+        return visit(found.record.version, Bytes(start: nil, count: 0))
       }
       if storage == nil || scope == .memory { continue }
       var isThere = false

@@ -22,8 +22,8 @@ final class WholeWalk {
   private var page: SortedKeys
   /// The index of the page's first key that has not been stepped to.
   private var next = 0
-  /// How many keys the page has room for: few at first, for walks that do not go far. Each page
-  /// costs a look through all of memory.
+  /// How many keys the page has room for: few at first, for walks that do not go far, and soon
+  /// many. Each page costs a look through all of memory.
   private var room: Int
   /// The last key of the page before; empty: there is none.
   private var passed = GrowingArray<UInt8>()
@@ -36,6 +36,7 @@ final class WholeWalk {
 
   private static let firstRoom = 64
   private static let mostRoom = 32_768
+  private static let growth = 32
   private static let keysInLook = 128
 
   /// `goesFar`: the caller means to step to the end.
@@ -104,7 +105,7 @@ final class WholeWalk {
   private func fetch() throws(Failure) {
     if page.count > 0 {
       try passed.replace(with: page[page.count - 1])
-      room = min(room * 4, WholeWalk.mostRoom)
+      room = min(room * WholeWalk.growth, WholeWalk.mostRoom)
     }
     page.begin(room: room)
     next = 0

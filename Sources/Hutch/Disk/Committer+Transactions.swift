@@ -95,12 +95,11 @@ extension Committer {
     let bars = queue.hasBars ? queue.liftBars(Committer.mostWrites) : LiftedBars()
     try transact(of: batch) { (transaction: inout Transaction) throws(Failure) in
       try self.lift(bars, &transaction)
-      let newest = transaction.manifest.lastID
       for write in batch {
         write.result.failure = nil
         try self.carryOut(write, &transaction)
       }
-      try self.evictor.makeFit(&transaction, &self.sweeper, sparing: newest)
+      try self.evictor.makeFit(&transaction, &self.sweeper, sparing: transaction.oldestOwn - 1)
     }
     if !bars.isEmpty { queue.forget(bars) }
   }

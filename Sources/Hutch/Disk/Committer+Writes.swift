@@ -40,10 +40,11 @@ extension Committer {
       if write.kind == .touch {
         try manifest.find(write.key, into: &old)
       } else {
-        // Whatever becomes of a put whose condition holds, the old row goes.
+        // Whatever becomes of a put whose condition holds, the old row goes, or the put is in its
+        // place.
         try manifest.delete(write.key, into: &old) { old in
           isHeld = holds(write, old.pointee, transaction)
-          return isHeld
+          return isHeld && !transaction.staysInPlace(old.pointee.row, write)
         }
       }
       if write.kind == .touch || !old.isThere { isHeld = holds(write, old, transaction) }

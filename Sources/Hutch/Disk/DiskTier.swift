@@ -50,10 +50,10 @@ import Synchronization
 ///                            names others changes them
 ///       has_limits           0 until the first opening has set them
 ///     entries, one row per entry
-///       id                   the rowid. It grows with every put and touch, each of which gives
-///                            the row a new one: ids are in the order of `created`, but for
-///                            entries that were kept in memory before; generations never fall
-///                            along them
+///       id                   the rowid. Every put and touch gives the row a new one, the greatest,
+///                            unless the row had the greatest already: ids are in the order of
+///                            `created`, but for entries that were kept in memory before;
+///                            generations never fall along them
 ///       key                  unique
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none

@@ -30,12 +30,15 @@ extension Manifest {
   }
 
   /// The row of a put; its key has none. Without a content file the value goes into it. `meta`: as
-  /// the put leaves it, whose sums the row gets.
-  func put(_ write: QueuedWrite, _ meta: Meta, seal: UInt64) throws(Failure) {
+  /// the put leaves it, whose sums the row gets. `isInPlace`: the row is the key's, which is the
+  /// newest one.
+  func put(
+    _ write: QueuedWrite, _ meta: Meta, seal: UInt64, isInPlace: Bool
+  ) throws(Failure) {
     let block = write.entry!
     let record = block.record
-    let id = lastID + 1
-    let inserting = try self.inserting.of(connection)
+    let id = isInPlace ? lastID : lastID + 1
+    let inserting = try isInPlace ? rewriting.of(connection) : self.inserting.of(connection)
     inserting.statement.bind(1, id)
     try inserting.statement.bind(2, write.key)
     inserting.statement.bind(3, bits: record.version)

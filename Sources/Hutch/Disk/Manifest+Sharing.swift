@@ -34,6 +34,7 @@ extension Manifest {
     }
     meta = changed
     lastID = max(lastID, newest)
+    newestOfMeta = lastID
     var log = shared.log
     if !trustsLog {
       let size = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size

@@ -75,6 +75,14 @@ final class Manifest {
       cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
     VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
     """)
+  /// With the parameters of `inserting`.
+  var rewriting = LateStatement(
+    """
+    UPDATE entries SET version = ?3, created = ?5, accessed = ?5, uses = 0, expires = ?6,
+      idle = ?7, cost = ?8, size = ?9, charge = ?10, total_count = ?16, total_bytes = ?17,
+      codec = ?15, checksum = ?11, extended = ?13, value = ?14
+    WHERE id = ?1
+    """)
   var tagging = LateStatement("INSERT OR IGNORE INTO tags VALUES (?1, ?2)")
   var untagging = LateStatement(
     """
@@ -123,6 +131,9 @@ final class Manifest {
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
   var lastID: Int64 = 0
+  /// The column `newest` of the meta row, or more: the sums may be the meta row's if no row has a
+  /// greater id (Sums).
+  var newestOfMeta: Int64 = 0
   /// The log in bytes: those written since it last began anew, and the size of the file.
   private struct Log {
     var used = 0
@@ -265,6 +276,7 @@ final class Manifest {
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
     if statement.integer(first + 7) != 0 { limits = Manifest.limits(statement, from: first + 8) }
     lastID = sums.lastID
+    newestOfMeta = lastID
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
     }
@@ -350,6 +362,7 @@ final class Manifest {
     updatingMeta.bind(7, changed.lastTime)
     updatingMeta.bind(8, changed.isClean ? (changed.owesSweep ? 2 : 1) : 0)
     updatingMeta.bind(9, lastID)
+    newestOfMeta = lastID
     try updatingMeta.run()
   }
 

@@ -10,8 +10,10 @@
 ///     else                              the sums are the meta row's
 ///
 /// This is right since ids only grow, and a transaction that deletes a row, or changes sums in any
-/// other way, writes the meta row unless it puts or touches a row after that. A row's totals that
-/// cannot be are passed over: the sums are then the meta row's, until a check counts the rows.
+/// other way, writes the meta row unless it puts or touches a row after that. A put leaves the
+/// newest row in its place only if that row has the sums already (`Transaction.staysInPlace`). A
+/// row's totals that cannot be are passed over: the sums are then the meta row's, until a check
+/// counts the rows.
 struct Sums {
   let generation: Int64
   let count: Int64

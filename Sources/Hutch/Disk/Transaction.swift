@@ -18,6 +18,8 @@ struct Transaction: ~Copyable {
   /// True: the newest row is this transaction's, and has the sums of `meta`. Every change of the
   /// sums makes it false, but for a put, whose row has them.
   private var isCarried = false
+  /// The rows that it has put have this id or a greater one.
+  private(set) var oldestOwn: Int64
   /// Content files that lost their rows.
   private(set) var files = GrowingArray<DeadFile>()
   private(set) var dropped = DroppedEntries()
@@ -30,6 +32,7 @@ struct Transaction: ~Copyable {
   ) {
     self.manifest = manifest
     meta = manifest.meta
+    oldestOwn = manifest.lastID + 1
     self.now = now
     self.limits = limits
     self.policy = policy
@@ -56,20 +59,33 @@ struct Transaction: ~Copyable {
     max(row.record.accessed, accesses.latest(key))
   }
 
-  /// The row of a put in place of the key's old one, if there is one.
+  /// Whether a put of the row's key leaves the row where it is: the row is the newest one, so no
+  /// order changes, and has the sums (Sums). Not if more than the row would change, as with a file
+  /// or a tag, nor if the row gets or loses an expiry of its own, by which the sweep knows the ids
+  /// that it need not look at again (Sweeper).
+  func staysInPlace(_ row: Row, _ write: QueuedWrite) -> Bool {
+    guard write.kind == .put, write.refusal == .none, let entry = write.entry,
+      row.id == manifest.lastID, row.id > manifest.newestOfMeta, row.isSound
+    else { return false }
+    return row.generation == meta.generation && row.file == nil && write.file == nil
+      && !row.hasTag && entry.tagSize == 0
+      && (row.record.expires == 0) == (entry.record.expires == 0)
+  }
+
+  /// The row of a put in place of the key's old one, if there is one. One that has not been deleted
+  /// stays in its place.
   mutating func put(_ write: QueuedWrite, replacing old: OldRow, seal: UInt64) throws(Failure) {
     // A row that is there is counted: nothing may fail from then on.
     if old.isThere && old.row.file != nil { try files.reserve(files.count + 1) }
     var after = meta
-    if old.isThere {
-      after.subtract(charge: old.row.charge, generation: old.row.generation)
-      if !old.isDeleted { try manifest.delete(old.row) }
-    }
+    if old.isThere { after.subtract(charge: old.row.charge, generation: old.row.generation) }
     after.count += 1
     after.bytes += write.charge
-    try manifest.put(write, after, seal: seal)
+    let isInPlace = old.isThere && !old.isDeleted
+    try manifest.put(write, after, seal: seal, isInPlace: isInPlace)
     if old.isThere { try noteFile(of: old.row) }
     meta = after
+    if isInPlace { oldestOwn = min(oldestOwn, manifest.lastID) }
     hasChanged = true
     isCarried = true
   }
