@@ -21,7 +21,10 @@ from ._record import Record, is_moved, place_of
 if TYPE_CHECKING:
     from ._store import Store
 
-_FIRST_STEPS, _MOST_STEPS, _MORE_STEPS = 16, 1024, 8
+_FIRST_STEPS, _MORE_STEPS = 16, 4
+_MOST_AHEAD, _MOST_BACK = 256, 1024
+_FASTER = 5
+"""A step of a walk from an end takes as long as a look at so many entries of all."""
 _KEPT = 32_768
 """Of each end so many entries are kept at most."""
 
@@ -41,7 +44,7 @@ class Ends:
         self._last: list[Placed] = []
         # The greatest place that was given when _last was complete; -1: _last is not known.
         self._newest = -1
-        self._steps = _FIRST_STEPS
+        self._ahead = self._back = _FIRST_STEPS  # The next walk from either end.
 
     def give(self, store: Store) -> int:
         """A place for a new entry."""
@@ -66,7 +69,6 @@ class Ends:
         if is_last and self._newest != store.state.newest:
             self._newest = store.state.newest
             self._last = []
-            self._steps = _FIRST_STEPS
         entries = self._last if is_last else self._first
         while True:
             while entries:
@@ -91,22 +93,11 @@ class Ends:
         found.reverse()
         return found
 
-    def _walk(self, store: Store, is_last: bool) -> tuple[list[tuple[int, HutchKey, bool]], bool]:
-        """The next entries to look at, as place, key and whether they are moved, and whether these
-        are all that there are. Entries of other programs are not among them."""
-        steps, self._steps = self._steps, min(_MORE_STEPS * self._steps, _MOST_STEPS)
-        walked = store.first("insertion", is_last, steps)
-        found = []
-        for key, extended in walked:
-            place = place_of(extended)
-            if place is not None:
-                found.append((place, key, is_moved(extended)))
-        return found, len(walked) < steps
-
     def _look_ahead(self, store: Store) -> list[Placed] | None:
         """The first entries; None: all have to be looked at."""
         moved = store.state.moved
-        walked, is_all = self._walk(store, False)
+        walked, is_all = _walk(store, False, self._ahead)
+        self._ahead = min(_MORE_STEPS * self._ahead, _MOST_AHEAD)
         found = [(place, key) for place, key, _ in walked if is_all or not 0 < moved <= place]
         if not found and not is_all:
             return None
@@ -115,13 +106,30 @@ class Ends:
 
     def _look_back(self, store: Store) -> list[Placed] | None:
         """The last entries; None: all have to be looked at."""
-        while True:
-            is_most = self._steps == _MOST_STEPS
-            found, is_all = self._walk(store, True)
+        steps = self._back
+        most = min(max(_FIRST_STEPS, len(store.entries) // _FASTER), _MOST_BACK)
+        while steps <= most:
+            found, is_all = _walk(store, True, steps)
             # Those that were not met have lesser places than each of these.
             stayed = [place for place, _, moved in found if not moved]
             if is_all or stayed:
+                # The next walk meets those that are moved once more.
+                more = _MORE_STEPS * (len(found) - len(stayed))
+                self._back = min(more + _FIRST_STEPS, most)
                 least = 0 if is_all else min(stayed)
                 return sorted((place, key) for place, key, _ in found if place >= least)
-            if is_most:
-                return None
+            steps *= _MORE_STEPS
+        self._back = _FIRST_STEPS
+        return None
+
+
+def _walk(store: Store, is_last: bool, steps: int) -> tuple[list[tuple[int, HutchKey, bool]], bool]:
+    """The entries from an end on, as place, key and whether they are moved, and whether these are
+    all that there are. Entries of other programs are not among them."""
+    walked = store.first("insertion", is_last, steps)
+    found = []
+    for key, extended in walked:
+        place = place_of(extended)
+        if place is not None:
+            found.append((place, key, is_moved(extended)))
+    return found, len(walked) < steps
