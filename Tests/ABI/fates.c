@@ -1,7 +1,8 @@
-/* What the events say of every entry: it comes into a tier once, it leaves the tier once, and events
-   of a key come in the order of its versions. Threads make random calls on few keys in small caches;
-   at rest the tiers have what the events say, and as many entries were told to be removed as calls
-   have removed. A run prints its seed, and HUTCH_SEED gives every thread the same calls again. */
+/* What the events say of every entry: it comes into a tier once, it leaves the tier once, and the
+   events of a key come in the order of its versions. Threads make random calls on few keys in
+   small caches: for one key, for many, and as tasks. At rest the tiers have what the events say,
+   and as many entries were told to be removed as calls have removed. A run prints its seed, and
+   HUTCH_SEED gives every thread the same calls again. */
 #include "check.h"
 
 enum { KEYS = 24, THREADS = 4, ROUNDS = 3, CALLS = 1200, LOG = 24 };
@@ -19,6 +20,7 @@ typedef struct fate {
 typedef struct world {
   hutch_cache *cache, *memory, *disk;
   test_clock clock;
+  bool has_disk; /* else all three handles are the cache's */
   bool shares;
   fate fates[KEYS];
   _Atomic uint64_t removed, told_removed;
@@ -57,8 +59,8 @@ static void hear(void *context, const hutch_event *event) {
     }
     f->newest = v;
   } else {
-    /* A database shows a commit before the event of what the commit has evicted is in its place, and a
-       put that is to be written on eviction does not wait for it. */
+    /* A database shows a commit before the event of what it has evicted is in its place, and a put
+       that is to be written on eviction does not wait for it. */
     bool is_late = v == f->on_disk && f->newest == f->in_memory && event->tiers == HUTCH_TIER_DISK;
     if (v != f->newest && !is_late) accuse(f, key, "an entry has gone out of order");
     if (event->tiers & HUTCH_TIER_DISK) {
@@ -135,6 +137,31 @@ static void play(void *context, int index) {
                                     .context = w};
       atomic_fetch_add(&w->under_way, 1);
       CHECK_OK(hutch_remove_async(cache, &key, 1, &options, NULL));
+    } else if (what < 75) {
+      uint8_t keys[4] = {key, (uint8_t)((r >> 24) % KEYS), (uint8_t)((r >> 32) % KEYS),
+                         (uint8_t)((r >> 40) % KEYS)};
+      const void *const at[4] = {&keys[0], &keys[1], &keys[2], &keys[3]};
+      const void *const values[4] = {bytes, bytes, bytes, bytes};
+      const size_t sizes[4] = {1, 1, 1, 1};
+      hutch_batch *batch = NULL;
+      if ((r >> 50) % 2) {
+        CHECK_OK(hutch_put_many(cache, at, sizes, values, sizes, 4, NULL, &batch));
+      } else {
+        CHECK_OK(hutch_remove_many(cache, at, sizes, 4, &batch));
+        for (size_t n = 0; n < 4; n++) note_removal(w, hutch_batch_status(batch, n));
+      }
+      hutch_batch_release(batch);
+    } else if (what < 76) {
+      int64_t sum;
+      status = hutch_increment(cache, &key, 1, 1, 0, NULL, &sum);
+      CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL || status == HUTCH_WRONG_TYPE);
+    } else if (what < 77) {
+      hutch_entry_info info = {.struct_size = sizeof info};
+      if (hutch_info(cache, &key, 1, &info) == HUTCH_OK) {
+        status = hutch_compare_and_swap(cache, &key, 1, info.version, bytes, 8, &put, NULL);
+        CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL || status == HUTCH_CONFLICT ||
+              status == HUTCH_NOT_FOUND);
+      }
     } else if (what < 82) {
       note_removal(w, hutch_pop(cache, &key, 1, &value));
     } else if (what < 88) {
@@ -149,7 +176,7 @@ static void play(void *context, int index) {
     } else if (what < 92) {
       CHECK_OK(hutch_remove_tagged(cache, "tag", 3, &count));
       atomic_fetch_add(&w->removed, count);
-    } else if (what < 94) {
+    } else if (what < 94 && w->has_disk) {
       hutch_cache_limits limits = {.struct_size = sizeof limits};
       CHECK_OK(hutch_limits(w->cache, &limits));
       limits.disk.max_entry = (r >> 24) % 2 ? 300 : HUTCH_NO_LIMIT;
@@ -180,7 +207,8 @@ static void check_rest(world *w) {
   CHECK_OK(hutch_trim(w->cache, &spec, NULL));
   for (uint8_t key = 0; key < KEYS; key++) {
     fate *f = &w->fates[key];
-    uint64_t in_memory = version_in(w->memory, key), on_disk = version_in(w->disk, key);
+    uint64_t in_memory = version_in(w->memory, key);
+    uint64_t on_disk = w->has_disk ? version_in(w->disk, key) : 0;
     if (on_disk != f->on_disk) accuse(f, key, "the disk has another entry than the events say");
     /* A copy of memory that counts no more is told of when it goes. */
     if (f->in_memory ? in_memory != f->in_memory && (in_memory || !w->shares)
@@ -193,22 +221,23 @@ static void check_rest(world *w) {
     CHECK_EQUAL(w->removed, w->told_removed);
 }
 
-static void run(uint32_t policy, uint32_t sharing, uint32_t order) {
-  world w = {.seed = seed(), .shares = sharing == HUTCH_SHARING_SHARED};
+static void run(bool has_disk, uint32_t policy, uint32_t sharing, uint32_t order) {
+  world w = {.seed = seed(), .has_disk = has_disk, .shares = sharing == HUTCH_SHARING_SHARED};
   for (int i = 0; i < KEYS; i++) pthread_mutex_init(&w.fates[i].lock, NULL);
   hutch_options options = unlimited_options();
   use_clock(&options, &w.clock);
   options.flags |= HUTCH_OPEN_NO_THREADS;
-  options.write_policy = policy;
+  if (has_disk) options.write_policy = policy;
   options.sharing = sharing;
   options.policy = order;
   options.memory.count = 5;
   options.memory.max_entry = 4000;
   options.disk.count = 9;
-  w.cache = open_cache(scratch("cache").text, &options);
-  w.memory = tier_of(w.cache, HUTCH_TIER_MEMORY);
-  w.disk = tier_of(w.cache, HUTCH_TIER_DISK);
-  CHECK_OK(hutch_set_listener(w.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, hear, &w, NULL));
+  w.cache = open_cache(has_disk ? scratch("cache").text : NULL, &options);
+  w.memory = has_disk ? tier_of(w.cache, HUTCH_TIER_MEMORY) : hutch_cache_retain(w.cache);
+  w.disk = has_disk ? tier_of(w.cache, HUTCH_TIER_DISK) : hutch_cache_retain(w.cache);
+  CHECK_OK(hutch_set_listener(w.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, hear, &w,
+                              NULL));
   for (int round = 0; round < ROUNDS; round++) {
     run_threads(THREADS, play, &w);
     check_rest(&w);
@@ -220,12 +249,15 @@ static void run(uint32_t policy, uint32_t sharing, uint32_t order) {
   CHECK_OK(hutch_close(w.cache));
 }
 
+TEST(of_entries_in_memory) {
+  run(false, HUTCH_WRITE_MEMORY, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
+}
 TEST(of_entries_that_are_written_through) {
-  run(HUTCH_WRITE_THROUGH, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
+  run(true, HUTCH_WRITE_THROUGH, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
 }
 TEST(of_entries_that_are_written_on_eviction) {
-  run(HUTCH_WRITE_ON_EVICTION, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
+  run(true, HUTCH_WRITE_ON_EVICTION, HUTCH_SHARING_EXCLUSIVE, HUTCH_POLICY_LRU);
 }
 TEST(of_entries_where_processes_may_share) {
-  run(HUTCH_WRITE_THROUGH, HUTCH_SHARING_SHARED, HUTCH_POLICY_ADAPTIVE);
+  run(true, HUTCH_WRITE_THROUGH, HUTCH_SHARING_SHARED, HUTCH_POLICY_ADAPTIVE);
 }

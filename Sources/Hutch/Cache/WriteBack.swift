@@ -250,16 +250,12 @@ final class WriteBack {
     return failure
   }
 
-  /// A dirty entry on its way down that memory keeps.
+  /// A dirty entry on its way down that memory had when the store was given it.
   struct DownwardWrite {
     fileprivate var write: StoreWrite
     /// Keeps the key and the value that the write names, as `form` does.
     fileprivate let block: BlockBox
     fileprivate let form: ValueForm?
-    /// Memory had the entry when it was submitted, and counts it as backed.
-    fileprivate let isKept: Bool
-    /// Memory had staged it by then: the listener has been told that it is on disk.
-    fileprivate let isStaged: Bool
     fileprivate let pending: Events.Pending?
   }
 
@@ -291,40 +287,35 @@ final class WriteBack {
       write.accessed = record.accessed
     }
     let pending = events.postPendingWriteBack(entry, stripe)
-    order.give(&write, to: storage, at: moment)
-    // From here on memory may give the entry up without staging it. If memory has given it up by
-    // now, the entry has been staged, and has made way for this write or not; or it had expired.
+    // From here on memory may give the entry up without staging it, and a reader waits for the
+    // stripe until the store has been given the entry.
+    order.stripes.beginPut(stripe)
     queue.note(1)
-    let isKept = memory.setBacked(key, hash, version: entry.version, true)
-    if !isKept { queue.note(-1) }
-    let isStaged =
-      !isKept && (write.hasReplaced || queue.has(key, hash, version: entry.version))
-    order.stripes.unlock(stripe)
+    guard memory.setBacked(key, hash, version: entry.version, true) else {
+      // Memory has given it up by now: it is staged, and is written from there, or it had expired.
+      queue.note(-1)
+      order.stripes.endPut(stripe)
+      order.stripes.unlock(stripe)
+      events.resolve(pending, leftDisk: false, waits: false)
+      return nil
+    }
+    order.submit(&write, to: storage, at: moment, isInPut: true)
     return DownwardWrite(
-      write: write, block: BlockBox(entry.retained()), form: form, isKept: isKept,
-      isStaged: isStaged, pending: pending)
+      write: write, block: BlockBox(entry.retained()), form: form, pending: pending)
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
     var write = down.write
     order.complete(&write, in: storage)
-    if down.isKept { queue.note(-1) }
+    queue.note(-1)
     let isStored = write.result.outcome == .stored
     if !isStored, let entry = write.entry {
       // Where memory has evicted the entry, the eviction is all that the listener is told.
-      if down.isKept {
-        noteRefusal(
-          entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
-      } else if write.hasReplaced {
-        // The staged entry, which has made way for this write, is lost. That is told behind the
-        // event of its staging, and before the events that wait for `pending`.
-        events.postRemoval(
-          entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: write.hash))
-      }
+      noteRefusal(
+        entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
     }
     events.resolve(
-      down.pending, leftDisk: false, storedIn: isStored && !down.isStaged ? .disk : [],
-      waits: false)
+      down.pending, leftDisk: false, storedIn: isStored ? .disk : [], waits: false)
     return isStored ? nil : write.result.failure
   }
 }

@@ -129,11 +129,6 @@ final class WriteBackQueue {
     return StagedEntry.Found(block: staged.entry.retained(), accessed: staged.accessed)
   }
 
-  /// Whether this entry of a key is here.
-  func has(_ key: Bytes, _ hash: UInt64, version: UInt64) -> Bool {
-    lock.withLock { table.find(key, hash)?.entry.version == version }
-  }
-
   /// The store shows a write of a key: an older entry makes way here, and so does the entry that
   /// the write itself stores. The stripe is held. True: an entry that had not expired, or that the
   /// write stores, has made way, here or before for the entry of a put that has left memory by now.
