@@ -69,6 +69,19 @@ extension LogStorage {
     return result
   }
 
+  fileprivate func putAtOnce(_ key: Int, size: Int = 50) -> StoreWrite.Result {
+    let now = LogStore.moment()
+    return store!.withKey(key) { bytes, hash in
+      var record = Record()
+      record.version = sharing.nextVersion!.pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+      record.created = now.time
+      return withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
+        Value.fill(buffer, key, 1)
+        return putAtOnce(bytes, hash, record, Bytes(buffer), at: now.time)
+      }
+    }
+  }
+
   fileprivate func removeAtOnce(_ key: Int) {
     store!.withKey(key) { bytes, hash in
       _ = removeAtOnce(
@@ -131,6 +144,10 @@ private func checkCalls() {
   storage.removeAtOnce(0)
   storage.removeAtOnce(1)
   counts.expect("removals at once", removals: 1)
+  check(storage.putAtOnce(0, size: Value.size(0, 1)).outcome == .stored, "a put at once")
+  storage.read(0)
+  storage.removeAtOnce(0)
+  counts.expect("a put at once, a get and a removal", hits: 1, puts: 1, removals: 1)
   _ = storage.carryOut(.touch, 0)
   counts.expect("a touch of what is not there")
 

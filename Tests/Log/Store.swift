@@ -108,7 +108,13 @@ extension LogStore {
       let block = trying { () throws(Failure) in try Block.allocate(key: bytes, record: record) }
       Value.fill(block.unowned.value, key, round)
       var write = LogWrite(.put, bytes, hash)
-      write.entry = block.unowned
+      if inFile || record.extendedSize > 0 || key & 1 == 0 {
+        write.entry = block.unowned
+      } else {
+        // As a put of the disk tier alone.
+        write.value = Bytes(block.unowned.value)
+        write.times = record
+      }
       if inFile { write.file = file(Bytes(block.unowned.value)) }
       self.write(&write, at: moment)
       write.entry = nil

@@ -69,7 +69,14 @@ extension Cache {
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
-    if mayCopyFirst(value, condition) {
+    if scope == .disk && condition.isAlways && spec.extended.count == 0 && spec.suffix == nil
+      && values.codec == nil && storage != nil
+    {
+      let put = try withStorage { (storage) throws(Failure) in
+        putAtOnce(key, value, record, hash, at: .at(record.created), to: storage)
+      }
+      if let put { return put }
+    } else if mayCopyFirst(value, condition) {
       // Memory decides.
     } else if storage == nil || scope == .memory {
       let refused = try failedCondition(condition, key, hash, at: moment, in: scope, inOrder: false)

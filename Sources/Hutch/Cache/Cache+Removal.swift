@@ -28,7 +28,6 @@ extension Cache {
     if coherence != nil, let taken = taken.unowned {
       copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
     }
-    storage.prefetch(hash, .entry)
     order.stripes.beginWrite(stripe)
     let result = storage.removeAtOnce(
       key, hash, version: version, isThere: isInMemory, copy: copy, at: moment.time)

@@ -4,7 +4,7 @@ extension Cache {
   @inline(__always)
   func prefetch(_ hash: UInt64) {
     coherence?.prefetch(hash)
-    storage?.prefetch(hash, .index)
+    storage?.prefetch(hash)
   }
 
   /// Entries that leave memory come to this cache from here on.

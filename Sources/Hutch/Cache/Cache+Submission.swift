@@ -122,7 +122,6 @@ extension Cache {
     put.write.version = put.result.version
     if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
     put.isGiven = true
-    storage.prefetch(hash, .entry)
     put.state = order.submit(&put.write, to: storage, at: moment, isInPut: true)
   }
 
@@ -217,7 +216,7 @@ extension Cache {
     }
     put.result.setStatus(storageFailure: done.failure)
     switch put.result.disk {
-    case .failed, .noSpace, .tooLarge: logUnstored(put.write)
+    case .failed, .noSpace, .tooLarge: logUnstored(put.write.kind, done)
     default: break
     }
     events.resolve(
@@ -226,17 +225,17 @@ extension Cache {
   }
 
   @inline(never)
-  private func logUnstored(_ write: StoreWrite) {
+  func logUnstored(_ kind: StoreWrite.Kind, _ result: StoreWrite.Result) {
     let words: StaticString
-    switch write.result.outcome {
-    case _ where write.result.failure != nil && write.kind == .remove:
+    switch result.outcome {
+    case _ where result.failure != nil && kind == .remove:
       words = "an older value was not removed from disk; it is barred there"
-    case _ where write.result.failure != nil:
+    case _ where result.failure != nil:
       words = "a value was not stored on disk; an older one of its key is barred there"
     case .noSpace: words = "a value was not stored on disk: there is no space"
     case .tooLarge: words = "a value was not stored on disk: it is too large"
     default: words = "a value was not stored on disk"
     }
-    log(LogLine(.warning, words, write.result.failure))
+    log(LogLine(.warning, words, result.failure))
   }
 }

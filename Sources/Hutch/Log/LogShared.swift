@@ -130,6 +130,9 @@ struct LogMarks {
   }
 
   @inline(__always)
+  func prefetch(_ index: Int) { hutch_prefetch(counter(index)) }
+
+  @inline(__always)
   func now(_ index: Int) -> UInt32 { counter(index).pointee.load(ordering: .relaxed) & ~1 }
 
   @inline(__always)

@@ -2,15 +2,9 @@ import Synchronization
 
 /// Writes. Each is committed at once, under its key's stripe.
 extension LogStorage {
-  func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {
+  func prefetch(_ hash: UInt64) {
     guard let store = uncounted else { return }
-    store._withUnsafeGuaranteedRef {
-      guard $0.hasHashOfTiers else { return }
-      switch part {
-      case .index: $0.prefetch(hash)
-      case .entry: $0.prefetchEntry(hash)
-      }
-    }
+    store._withUnsafeGuaranteedRef { if $0.hasHashOfTiers { $0.prefetch(hash) } }
   }
 
   var takesBytes: Bool { true }
@@ -59,34 +53,67 @@ extension LogStorage {
     _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
     at time: Int64
   ) -> StoreWrite.Result {
+    var log = LogWrite(.remove, key, hash)
+    log.copy = copy
+    log.isOfExisting = !isThere
+    return carryOutAtOnce(&log, version, at: time)
+  }
+
+  @inline(__always)
+  func putsAtOnce(_ size: Int) -> Bool { removesAtOnce && !keepsInFile(size) }
+
+  func putAtOnce(
+    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, at time: Int64
+  ) -> StoreWrite.Result {
+    var log = LogWrite(.put, key, hash)
+    log.times = record
+    log.value = value
+    log.yieldsToNewer = false
+    log.wantsMark = false
+    return carryOutAtOnce(&log, record.version, at: time)
+  }
+
+  /// `log`: a write with the hash of the tiers above.
+  private func carryOutAtOnce(
+    _ log: inout LogWrite, _ version: UInt64, at time: Int64
+  ) -> StoreWrite.Result {
     lookIfDue()
+    let (key, hash) = (log.key, log.hash)
     var result = StoreWrite.Result()
-    guard let store = uncounted else {
+    if let store = uncounted {
+      store._withUnsafeGuaranteedRef { store in
+        log.hash = own(hash, key, in: store)
+        store.write(&log, at: Moment.at(time)) { done in
+          observer?.storeCommits(key, hash, version, done.mark)
+        }
+        result.outcome = log.outcome
+        result.existed = log.existed
+        result.existing = log.existing
+        result.failure = log.failure
+        // Another process has made the directory durable meanwhile.
+        if log.failure == nil && store.isDurable {
+          do throws(Failure) { try settle(store) } catch { result.failure = error }
+        }
+      }
+    } else {
       result.failure = downFailure
-      bar(key, hash)
-      return result
-    }
-    store._withUnsafeGuaranteedRef { store in
-      var log = LogWrite(.remove, key, own(hash, key, in: store))
-      log.counterHash = hash
-      log.copy = copy
-      log.isOfExisting = !isThere
-      store.write(&log, at: Moment.at(time)) { done in
-        observer?.storeCommits(key, hash, version, done.mark)
-      }
-      result.existed = log.existed
-      result.existing = log.existing
-      result.failure = log.failure
-      // Another process has made the directory durable meanwhile.
-      if log.failure == nil && store.isDurable {
-        do throws(Failure) { try settle(store) } catch { result.failure = error }
-      }
     }
     if result.failure != nil {
-      counters.failures.count()
-      bar(key, hash)
+      if log.outcome != .noSpace { result.outcome = .failed }
+      noteFailure(of: log, hash)
     }
     return result
+  }
+
+  /// `hash`: the key's, of the tiers above.
+  @inline(never)
+  private func noteFailure(of log: LogWrite, _ hash: UInt64) {
+    if log.kind != .remove && log.outcome == .noSpace {
+      counters.refusals.count()
+    } else {
+      counters.failures.count()
+      bar(log.key, hash)
+    }
   }
 
   private func carryOut(
@@ -140,14 +167,7 @@ extension LogStorage {
       write.result.outcome = form.refusal
       if log.failure == nil { write.result.failure = form.failure }
     }
-    if let failure = log.failure {
-      if failure.status == .noSpace {
-        counters.refusals.count()
-      } else {
-        counters.failures.count()
-        bar(key, write.hash)
-      }
-    }
+    if log.failure != nil { noteFailure(of: log, write.hash) }
   }
 
   private func fail(_ write: inout StoreWrite) {

@@ -10,32 +10,36 @@ enum Cleaned {
 
 extension LogStore {
   /// Makes room for an entry of that many units, and for one more entry in the count if it is new.
-  /// `isRecord`: it is one of the store's own records, and no entry. True: entries may have been
-  /// moved or evicted.
+  /// `isRecord`: it is one of the store's own records, and no entry. `isClean`: `cleanAhead` has
+  /// been called for it. True: entries may have been moved or evicted.
   @inline(__always)
   func makeRoom(
-    _ units: UInt64, isNew: Bool, isRecord: Bool = false, at moment: Moment
+    _ units: UInt64, isNew: Bool, isRecord: Bool = false, isClean: Bool = false, at moment: Moment
   ) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits + 8)
     if room(.new) >= units && !(isNew && limit != 0 && count >= limit)
-      && !hasToClean
+      && (isClean || !hasToClean(cleanedFrom))
     {
       return false
     }
     return try makeRoomSlowly(units, isNew ? limit : 0, isRecord, at: moment.time)
   }
 
-  /// Whether the log may not grow, or need not.
-  @inline(never)
-  private var hasToClean: Bool { segmentCount >= cleanedFrom || canReuse }
-
-  /// Cleans for a put of about so many bytes, which makes room for itself later. For one of a page
-  /// or more nothing is evicted ahead: it may be too large to be stored.
+  /// Whether the log may not grow, or need not. `from`: `cleanedFrom`.
   @inline(__always)
-  func cleanAhead(_ bytes: Int, at moment: Moment) {
-    if hasToClean && (bytes < LogPages.pageSize || segmentCount < max(cleanedFrom, 2)) {
-      keepPace(LogFormat.units(bytes), at: moment.time)
-    }
+  private func hasToClean(_ from: Int) -> Bool { segmentCount >= from || canReuse }
+
+  /// Cleans for an entry of so many bytes. True: no more is to be cleaned, unless a segment has to
+  /// be begun for the entry. For an entry of a page or more nothing is evicted ahead: it may be too
+  /// large to be stored.
+  @inline(__always)
+  func cleanAhead(_ bytes: Int, at moment: Moment) -> Bool {
+    let from = cleanedFrom
+    guard hasToClean(from) else { return true }
+    if bytes >= LogPages.pageSize && segmentCount >= max(from, 2) { return false }
+    keepPace(LogFormat.units(bytes), from, at: moment.time)
+    // 0: the bytes of the entries are limited too.
+    return from > 0
   }
 
   @inline(never)
@@ -43,7 +47,7 @@ extension LogStore {
     _ units: UInt64, _ limit: UInt64, _ isRecord: Bool, at now: Int64
   ) throws(Failure) -> Bool {
     while room(.new) < units { try roll(at: now) }
-    keepPace(units, at: now)
+    keepPace(units, cleanedFrom, at: now)
     if limit != 0 { evict(reserving: units, at: now) { count >= limit } }
     if isTight && !isRecord {
       let bytes = units &* UInt64(LogFormat.unit)
@@ -104,9 +108,9 @@ extension LogStore {
 
   /// Cleans as much as is appended, in both streams: where one of them comes to the end of its
   /// segment, there is a spare one. Of what is missing, a put makes up no more than a few times
-  /// its own size.
-  private func keepPace(_ units: UInt64, at now: Int64) {
-    let from = max(cleanedFrom, 2)
+  /// its own size. `from`: `cleanedFrom`.
+  private func keepPace(_ units: UInt64, _ from: Int, at now: Int64) {
+    let from = max(from, 2)
     guard segmentCount >= from else { return reuse(units, at: now) }
     let keepsAll = words.load(IndexAt.limits) == 0
     let hasKept = hasTwoStreams(of: from)
@@ -249,7 +253,7 @@ extension LogStore {
   ) {
     switch cause {
     case _ where isCounted: break
-    case .evicted: counters.evictions.count()
+    case .evicted: counters.evictions.countLocked()
     case .expired: counters.expirations.count()
     case .damaged, .barred: counters.damaged.count()
     }

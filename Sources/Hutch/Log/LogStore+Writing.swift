@@ -8,15 +8,15 @@ struct LogWrite {
 
   let kind: Kind
   let key: Bytes
-  let hash: UInt64
-  /// A put has its key, value and record here.
+  var hash: UInt64
+  /// A put of a block has its value, record and extended data here.
   var entry: UnownedBlock?
   /// The content file that has the value of a put; nil: `value` or the block have it.
   var file: LogFile?
   /// The value of a put; nil: the block has it.
   var value: Bytes?
-  /// A touch has the new times here: created, accessed, expires and time to idle. A put has
-  /// `accessed`, which counts for an entry with a time to idle.
+  /// A touch has the new times here: created, accessed, expires and time to idle. A put of a block
+  /// has `accessed`, which counts for an entry with a time to idle; one without a block its record.
   var times = Record()
   var condition = WriteCondition.always
   var copy: StoreWrite.Copy?
@@ -40,6 +40,8 @@ struct LogWrite {
   /// True if the condition did not hold: then nothing was done.
   var isUnmet = false
   var failure: Failure?
+  /// False: the memory tier has no copy, and `mark` is not needed.
+  var wantsMark = true
   /// The key's counter after the write.
   var mark: UInt32 = 1
   /// True if the write has made the key's counter odd.
@@ -62,6 +64,10 @@ extension LogStore {
   func write(
     _ write: inout LogWrite, at moment: Moment, onMark: (borrowing LogWrite) -> Void = { _ in }
   ) {
+    // Before a value is summed: no other work lasts so long before the lock. In this mapping, whose
+    // pages the processor has to look up too.
+    if write.kind == .put && write.entry == nil { prefetch(write.hash) }
+    if marks.hasOthers { marks.prefetch(write.counter) }
     // 0: the value is summed while it is copied.
     let checksum: UInt64
     if let file = write.file {
@@ -101,10 +107,19 @@ extension LogStore {
   private func carryOut(
     _ write: inout LogWrite, _ checksum: UInt64, at moment: Moment
   ) throws(Failure) {
-    // Before the look: meanwhile the processor fetches the entry that the caller has prefetched.
+    var record = write.times
+    if write.kind == .put {
+      if let entry = write.entry { record = entry.record }
+      record.checksum = checksum
+      if let file = write.file { record.size = file.size }
+      if let value = write.value { record.size = value.count }
+    }
+    // After the exchange of the lock, which waits for all that was begun before it, and before the
+    // cleaning: meanwhile the processor fetches the lines.
+    prefetchEntry(write.hash)
+    var isClean = false
     if write.kind == .put && write.condition.isAlways && write.file == nil {
-      let size = write.value?.count ?? write.entry.unsafelyUnwrapped.record.size
-      cleanAhead(write.key.count + size, at: moment)
+      isClean = cleanAhead(LogEntry.byteCount(key: write.key.count, record, nil), at: moment)
     }
     let match = find(write.key, write.hash)
     if let match {
@@ -132,30 +147,26 @@ extension LogStore {
     }
     switch write.kind {
     case .put:
-      let entry = write.entry.unsafelyUnwrapped
       // The newest version stays, in whatever order the writes come.
-      if write.yieldsToNewer && write.existing > entry.version { return }
-      var record = entry.record
-      record.checksum = checksum
+      if write.yieldsToNewer && write.existing > record.version { return }
       if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
-      if let file = write.file { record.size = file.size }
-      if let value = write.value { record.size = value.count }
       guard isWithinLimits(write.key.count, record, write.file) else {
         write.outcome = .tooLarge
         counters.refusals.count()
         remove(write.key, write.hash, match, at: moment)
         return
       }
+      let none = Bytes(start: nil, count: 0)
       // The block may have the value too, for the memory tier.
       let value =
-        write.file == nil ? write.value ?? Bytes(entry.value) : Bytes(start: nil, count: 0)
+        write.file == nil ? write.value ?? write.entry.map { Bytes($0.value) } ?? none : none
       try append(
-        write.key, write.hash, record, value, write.file, Bytes(entry.extendedData), match,
-        at: moment)
-      counters.puts.count()
+        write.key, write.hash, &record, value, write.file,
+        write.entry.map { Bytes($0.extendedData) } ?? none, match, isClean: isClean, at: moment)
+      counters.puts.countLocked()
       write.outcome = .stored
     case .remove:
-      if write.existed { counters.removals.count() }
+      if write.existed { counters.removals.countLocked() }
       remove(write.key, write.hash, match, at: moment)
     case .touch:
       guard let match, write.existed else { return }
@@ -170,7 +181,7 @@ extension LogStore {
   @inline(__always)
   private func setMark(of write: inout LogWrite) {
     guard marks.hasOthers || !write.condition.isAlways else {
-      write.mark = marks.now(write.counter)
+      if write.wantsMark { write.mark = marks.now(write.counter) }
       return
     }
     marks.begin(write.counter)
@@ -188,10 +199,10 @@ extension LogStore {
   }
 
   /// Appends an entry and lets its key's slot name it. A record without a checksum gets that of the
-  /// value, which is not small then.
+  /// value, which is not small then. `isClean`: `cleanAhead` has cleaned for it.
   private func append(
-    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ file: LogFile?,
-    _ extended: Bytes, _ match: LogMatch?, at moment: Moment
+    _ key: Bytes, _ hash: UInt64, _ record: inout Record, _ value: Bytes, _ file: LogFile?,
+    _ extended: Bytes, _ match: LogMatch?, isClean: Bool = false, at moment: Moment
   ) throws(Failure) {
     let size = LogEntry.byteCount(key: key.count, record, file)
     let units = LogFormat.units(size)
@@ -199,7 +210,7 @@ extension LogStore {
     // Cleaning may move the entry that is there, or remove it.
     replaced = match?.entry.address ?? 0
     defer { replaced = 0 }
-    var mayHaveMoved = try makeRoom(units, isNew: match == nil, at: moment)
+    var mayHaveMoved = try makeRoom(units, isNew: match == nil, isClean: isClean, at: moment)
     // The file comes second: a segment that the entry needs is there then, and counted.
     if let file, !(match?.entry.hasFile(file) ?? false) {
       let hasMoved = try makeRoom(forFile: file.charge, reserving: units, at: moment.time)
@@ -221,7 +232,6 @@ extension LogStore {
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")
     }
-    var record = record
     var isThere = false
     if value.count >= LogPages.pageSize {
       let place = memory(seat, address) + (size - extended.count - value.count)
@@ -249,6 +259,15 @@ extension LogStore {
       &redo, adding: units, at: address, taking: match?.entry.units ?? 0,
       at: match?.entry.address ?? 0)
     redo.commit()
+    prefetchHead(address &+ units, seat)
+  }
+
+  /// Prefetches what the next write appends to. Else its first exchange of a word has to wait until
+  /// the processor has these lines.
+  @inline(__always)
+  private func prefetchHead(_ address: LogAddress, _ seat: SeatWord) {
+    let start = memory(seat, address)
+    for line in 1...3 { hutch_prefetch(start + line * LogPages.lineSize) }
   }
 
   /// From this size on a copy goes past the processor's caches: so little of the log fits into
@@ -330,7 +349,7 @@ extension LogStore {
     defer { carried = 0 }
     do throws(Failure) {
       try append(
-        write.key, write.hash, record, Bytes(copy.value), file, Bytes(copy.extendedData), match,
+        write.key, write.hash, &record, Bytes(copy.value), file, Bytes(copy.extendedData), match,
         at: moment)
       if hasLostCarried { noteLoose(-1) }
       return true

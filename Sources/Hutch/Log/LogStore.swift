@@ -391,4 +391,11 @@ final class LogOwed {
 extension Atomic where Value == UInt64 {
   @inline(__always)
   borrowing func count() { wrappingAdd(1, ordering: .relaxed) }
+
+  /// The same, for a counter that changes with the directory's lock held only. An exchange would
+  /// wait for all stores to the log before it.
+  @inline(__always)
+  borrowing func countLocked() {
+    store(load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+  }
 }

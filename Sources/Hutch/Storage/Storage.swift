@@ -55,11 +55,10 @@ protocol Storage: StorageTrimming {
   /// opening has met.
   func watch(by observer: any StorageObserver)
 
-  /// Prefetches memory that a write of this key will need. It is called for each part in turn, with
-  /// other work between, so that the first part is there when the second one is asked for. It
-  /// changes nothing, and reads only what the store keeps until its end: so it may be called with
-  /// locks held, and outside the gate.
-  func prefetch(_ hash: UInt64, _ part: PrefetchedPart)
+  /// Prefetches the memory that a write of this key will need first. It changes nothing, and reads
+  /// only what the store keeps until its end: so it may be called with locks held, and outside the
+  /// gate.
+  func prefetch(_ hash: UInt64)
 
   /// Called for every put, with the entry that will be stored and the write's form. The store may
   /// make the form if there is none. A file that is made here is the form's (`ValueForm.file`); if
@@ -72,6 +71,14 @@ protocol Storage: StorageTrimming {
 
   /// True if at this moment `removeAtOnce` may take the place of `write` and `finish`.
   var removesAtOnce: Bool { get }
+  /// True if at this moment `putAtOnce` may take the place of `prepare`, `write` and `finish` for a
+  /// value of this size.
+  func putsAtOnce(_ size: Int) -> Bool
+  /// Stores a value and commits that, as `write` does, without a block. The record has no size. No
+  /// tier above has a copy of the key's entry. The key's stripe is held.
+  func putAtOnce(
+    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, at time: Int64
+  ) -> StoreWrite.Result
   /// Removes a key's entry and commits that, as `write` does, for a caller that has not asked
   /// whether there is one. If there is none for a read, nor `isThere` in a tier above, nothing is
   /// done. The key's stripe is held.
@@ -205,7 +212,7 @@ protocol Storage: StorageTrimming {
 
 /// Defaults for the optional parts of a store.
 extension Storage {
-  func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {}
+  func prefetch(_ hash: UInt64) {}
   func copy(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy { .refused }
@@ -213,6 +220,10 @@ extension Storage {
   var takesBytes: Bool { false }
 
   var removesAtOnce: Bool { false }
+  func putsAtOnce(_ size: Int) -> Bool { false }
+  func putAtOnce(
+    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, at time: Int64
+  ) -> StoreWrite.Result { StoreWrite.Result() }
   func removeAtOnce(
     _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
     at time: Int64
@@ -273,12 +284,4 @@ enum ValueCopy {
   /// The value does not fit, or what is stored is not the value itself, or the store has no way to
   /// do this.
   case refused
-}
-
-/// What `Storage.prefetch` is to prefetch.
-enum PrefetchedPart {
-  /// Where the store looks a key up.
-  case index
-  /// The entry that the index names.
-  case entry
 }
