@@ -548,6 +548,33 @@ TEST(a_limit_below_two_segments_keeps_what_fits) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A removal of a key without an entry says in the log how far evictions have come, once. A record
+   for each of them would push entries out. */
+TEST(removals_of_what_is_not_there_evict_no_entries) {
+  enum { LIMIT = 4 << 20, MOST = 16 };
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.disk.cost = LIMIT;
+  path directory = scratch("cache");
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  char key[16];
+  for (int i = 0; i < 40000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, 100));
+  }
+  uint64_t before = count_of(disk);
+  CHECK(before > 10000 && before < 30000);
+  for (int i = 0; i < 20000; i++) {
+    snprintf(key, sizeof key, "no %d", i);
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(disk, KEY(key)));
+  }
+  CHECK(count_of(disk) + MOST > before);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ------------------------------------------------------------ content files */
 
 /* What lies in a directory: how many files of values, and what all but the index take up. */

@@ -22,7 +22,7 @@ import Synchronization
 ///
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.
 ///
-/// Two kinds of entries are records of the store's own, for a reader of the log without the index
+/// Three kinds of entries are records of the store's own, for a reader of the log without the index
 /// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
 ///
 ///     removal    its key was removed: older entries of it are none. It has no value. Where there
@@ -31,6 +31,9 @@ import Synchronization
 ///     beginning  the first entry of a segment. Its key is the address at which the entries of the
 ///                segment before end, its value the floor at that time; 8 bytes each. In the stream
 ///                of kept entries the key is 0
+///     passed      how far the cleaner had come: to the address that is its key among the new
+///                 entries, and to its value among the kept ones. What lies below was evicted,
+///                 moved or dead
 ///
 /// In the stream of kept entries a unit follows each copy, for a reader of the log without the
 /// index:
@@ -69,8 +72,9 @@ struct LogEntry {
     // The kinds of records, which are no fields.
     static let removal = Fields(rawValue: 512)
     static let beginning = Fields(rawValue: 1024)
-    static let records: Fields = [.removal, .beginning]
-    static let all: UInt64 = 2047
+    static let passed = Fields(rawValue: 2048)
+    static let records: Fields = [.removal, .beginning, .passed]
+    static let all: UInt64 = 4095
     @inline(__always) var count: Int { (rawValue & 511).nonzeroBitCount }
     @inline(__always) var size: Int { count * 8 }
   }
@@ -138,6 +142,12 @@ struct LogEntry {
 
     /// Whether it is a record of the store's own.
     @inline(__always) var isRecord: Bool { !fields.isDisjoint(with: .records) }
+
+    /// The key and the value of a record of two words; nil: it is another one.
+    var pair: (UInt64, UInt64)? {
+      guard keySize == 8, valueSize == 8 else { return nil }
+      return (key.loadUnaligned(as: UInt64.self), value.loadUnaligned(as: UInt64.self))
+    }
 
     /// Makes an entry the record of its own removal, in one store. No slot names it.
     func becomeRemoval() {
@@ -226,7 +236,8 @@ struct LogEntry {
     }
   }
 
-  static let beginningSize = At.fields + 16
+  /// Of a beginning, and of a record of what the cleaner has passed.
+  static let pairSize = At.fields + 16
   static func removalSize(key: Int) -> Int { At.fields + key }
 
   // MARK: writing

@@ -130,6 +130,11 @@ enum IndexAt {
   /// from here on have got their slots (LogStore+Rebuilding).
   static let certainFrom = 904
 
+  /// What the log says of the evictions since the newest checkpoint: 0: not of all. 1: there is a
+  /// record of what the cleaner has passed, behind all of them. 2: as 0, and there will be none
+  /// before the next checkpoint, since a recovery has passed entries too (LogStore+Checkpoint).
+  static let passed = 912
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
 

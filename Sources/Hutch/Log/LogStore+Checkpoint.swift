@@ -13,9 +13,12 @@ import Synchronization
 //     checkpoint's end, that is on the disk; and no kept copy counts unless all that was written
 //     behind that end has been met (`certainFrom`)
 //     it finds nothing below `newFrom` and `keptFrom`: the cleaner had come so far
-//     a key that has no entry, but had one that was evicted since the checkpoint, gets a record of
-//     its removal all the same (`needsRecord`). Where a removal names no keys, by tag or prefix,
-//     no checkpoint counts that may bring back what was evicted before it (`secureRemovals`)
+//     a key that has no entry, but may have had one that was evicted since the checkpoint, gets a
+//     record of its removal all the same (`needsRecord`). With durability `process` the record
+//     says in place of the key how far the cleaner has come, and serves the removals of other keys
+//     up to the next eviction. What the cleaner has moved may be forgotten then. Where a removal
+//     names no keys, by tag or prefix, no checkpoint counts that may bring back what was evicted
+//     before it (`secureRemovals`)
 //     an entry that was removed because its age had ended says so itself (`hide`)
 
 extension LogStore {
@@ -27,8 +30,39 @@ extension LogStore {
 
   /// Whether the removal of a key without an entry has to be recorded.
   var needsRecord: Bool {
+    isRebuilding || hasEvicted && words.load(IndexAt.passed) != 1
+  }
+
+  /// Whether the cleaner has evicted an entry that the newest checkpoint may have.
+  private var hasEvicted: Bool {
     let evicted = words.load(IndexAt.evicted)
-    return isRebuilding || evicted != 0 && evicted >= words.load(IndexAt.durable)
+    return evicted != 0 && evicted >= words.load(IndexAt.durable)
+  }
+
+  /// The cleaner is about to evict an entry. The lock is held.
+  func noteEviction() {
+    let passed = words.load(IndexAt.passed)
+    if passed == 1 || passed == 2 && !hasEvicted { words.store(IndexAt.passed, 0) }
+    let begun = words.load(IndexAt.begun)
+    if words.load(IndexAt.evicted) != begun { words.store(IndexAt.evicted, begun) }
+  }
+
+  /// Whether a record of what the cleaner has passed may take the place of records of removals.
+  var mayRecordPassed: Bool {
+    !isRebuilding && !isDurable && words.load(IndexAt.passed) == 0
+  }
+
+  /// Appends that record. There is room for it.
+  func appendPassed(_ seat: SeatWord, _ address: LogAddress) {
+    // Of a stream without a segment the cleaner has passed all.
+    func passed(_ stream: LogStream) -> LogAddress {
+      segmentCount(stream) == 0 ? start(of: words.load(IndexAt.next)) : from(stream)
+    }
+    let units = writePair(.passed, passed(.new), passed(.kept), seat, address)
+    var redo = RedoRecord(words)
+    redo.set(IndexAt.head, address &+ units)
+    redo.set(IndexAt.passed, 1)
+    redo.commit()
   }
 
   /// Writes a checkpoint, and waits until it is on the disk. False: another thread or process
@@ -109,7 +143,7 @@ extension LogStore {
   /// Removals of all entries of some kind are over. One that was evicted before has no record: no
   /// checkpoint counts any more that may have it. The lock is not held.
   func secureRemovals() throws(Failure) {
-    guard needsRecord else { return }
+    guard isRebuilding || hasEvicted else { return }
     if isDurable { return try writeNewCheckpoint() }
     try locked { () throws(Failure) in if words.load(IndexAt.durable) != 0 { secureRemoval() } }
   }

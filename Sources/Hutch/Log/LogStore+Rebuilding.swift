@@ -120,7 +120,7 @@ extension LogStore {
     while position < (stream == .new ? min(end, last) : last), let entry = entry(seat, position),
       isWhole(entry, readsFile: false)
     {
-      if !entry.fields.contains(.beginning) {
+      if entry.fields.isDisjoint(with: [.beginning, .passed]) {
         try work.places.append(UInt32(position - start(of: seat.number)))
       }
       position += entry.units
@@ -235,6 +235,7 @@ extension LogStore {
     redo.set(IndexAt.lostTo, 0)
     // What is behind was perhaps never met, as if the cleaner had evicted it.
     redo.set(IndexAt.evicted, words.load(IndexAt.begun))
+    redo.set(IndexAt.passed, 2)
     // The next checkpoint has something new to say.
     redo.set(IndexAt.durableEnd, 0)
     redo.commit()

@@ -40,12 +40,11 @@ extension LogStore {
   /// The first entry of a segment; nil: the segment has not begun at that place, or it is damaged.
   func beginning(_ seat: SeatWord) -> LogBeginning? {
     guard let entry = entry(seat, start(of: seat.number)), entry.fields.contains(.beginning),
-      entry.keySize == 8, entry.valueSize == 8, isWhole(entry, readsFile: false)
+      let (before, floor) = entry.pair, isWhole(entry, readsFile: false)
     else { return nil }
-    let before = entry.key.loadUnaligned(as: UInt64.self)
     return LogBeginning(
       seat: SeatWord(before == 0 ? .kept : .new, number: seat.number, place: seat.place),
-      before: before, floor: entry.value.loadUnaligned(as: UInt64.self))
+      before: before, floor: floor)
   }
 
   /// The segment that has begun at a place of the log.
@@ -88,7 +87,7 @@ extension LogStore {
       number: active != 0 ? active : (checkpoint[At.end] - 1) >> unitShift)
     if active != 0 {
       for i in 0..<found.count where found[i].seat.number == active {
-        tail.version = walk(found[i].seat, from: &tail.end, checkpoint)
+        walk(found[i].seat, to: &tail, checkpoint)
       }
     }
     readOn(&tail, from: checkpoint, found)
@@ -117,27 +116,26 @@ extension LogStore {
         tail.number = seat.number
         tail.end = start(of: seat.number)
         tail.floor = max(tail.floor, found[i].floor)
-        tail.version = max(tail.version, walk(seat, from: &tail.end, checkpoint))
+        walk(seat, to: &tail, checkpoint)
         hasMore = true
         break
       }
     }
   }
 
-  /// Goes from one whole entry of a segment to the next, and to the end of the last one. Returns
-  /// the highest version. A content file that was synced before its entry is missing only if a
-  /// later write has removed it.
-  private func walk(
-    _ seat: SeatWord, from position: inout LogAddress, _ checkpoint: LogCheckpoint
-  ) -> UInt64 {
-    var version: UInt64 = 0
-    while position < start(of: seat.number + 1), let entry = entry(seat, position),
+  /// Goes from one whole entry of a segment to the next, and to the end of the last one. A content
+  /// file that was synced before its entry is missing only if a later write has removed it.
+  private func walk(_ seat: SeatWord, to tail: inout LogTail, _ checkpoint: LogCheckpoint) {
+    while tail.end < start(of: seat.number + 1), let entry = entry(seat, tail.end),
       isWhole(entry, readsFile: !checkpoint.hasSyncedFiles)
     {
-      position += entry.units
-      version = max(version, entry.version)
+      tail.end += entry.units
+      tail.version = max(tail.version, entry.version)
+      if entry.fields.contains(.passed), let (new, kept) = entry.pair {
+        tail.newFrom = max(tail.newFrom, new)
+        tail.keptFrom = max(tail.keptFrom, kept)
+      }
     }
-    return version
   }
 
   /// Gives the segments that are still there their words of the table.
@@ -184,8 +182,8 @@ extension LogStore {
     set(IndexAt.next, next)
     set(IndexAt.last, tail.end)
     set(IndexAt.floor, tail.floor)
-    set(IndexAt.newFrom, checkpoint[At.newFrom])
-    set(IndexAt.keptFrom, checkpoint[At.keptFrom])
+    set(IndexAt.newFrom, max(checkpoint[At.newFrom], tail.newFrom))
+    set(IndexAt.keptFrom, max(checkpoint[At.keptFrom], tail.keptFrom))
     set(IndexAt.begun, checkpoint[At.number])
     set(IndexAt.durable, checkpoint[At.number])
     // An earlier loss whose traces are still in the log counts with this one.
@@ -193,9 +191,10 @@ extension LogStore {
     set(IndexAt.lostFrom, isFirst ? tail.end : min(checkpoint[At.lostFrom], tail.end))
     set(IndexAt.lostTo, start(of: next))
     // The checkpoint of another recovery does not say what became of kept entries before its loss.
-    set(
-      IndexAt.certainFrom,
-      isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits))
+    let certainFrom =
+      isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits)
+    // What replaced or removed a kept entry is not met where the cleaner had passed it. 0: never.
+    set(IndexAt.certainFrom, tail.newFrom > certainFrom ? 0 : certainFrom)
     set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) >> unitShift : 0)
     set(IndexAt.rebuildEnd, tail.end)
     set(IndexAt.rebuildKept, newestKept)
@@ -224,6 +223,9 @@ private struct LogTail {
   var number: UInt64
   /// No entry that was read has a higher version.
   var version: UInt64 = 0
+  /// How far the cleaner had come in either stream.
+  var newFrom: LogAddress = 0
+  var keptFrom: LogAddress = 0
 }
 
 extension LogCheckpoint {

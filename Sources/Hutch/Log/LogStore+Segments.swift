@@ -133,7 +133,7 @@ extension LogStore {
   }
 
   /// The largest entry that a segment has room for, in bytes.
-  var largestEntry: Int { segmentSize - LogEntry.beginningSize - LogFormat.unit }
+  var largestEntry: Int { segmentSize - LogEntry.pairSize - LogFormat.unit }
 
   /// How many segments there may be before puts clean. Without a limit a segment is added as long
   /// as half of the log is in use, or the log is small. 0: each put looks at the bytes of the

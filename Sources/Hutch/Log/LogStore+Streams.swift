@@ -205,18 +205,28 @@ extension LogStore {
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")
     }
-    var (end, floor) = (stream == .new ? words.load(IndexAt.last) : 0, words.load(IndexAt.floor))
-    withUnsafeBytes(of: &end) { key in
-      withUnsafeBytes(of: &floor) { value in
+    let end = stream == .new ? words.load(IndexAt.last) : 0
+    let units = writePair(.beginning, end, words.load(IndexAt.floor), seat, address)
+    words.store(stream.head, address &+ units)
+  }
+
+  /// Writes a record of two words, its key and its value, above a head. How many units it has.
+  func writePair(
+    _ kind: LogEntry.Fields, _ key: UInt64, _ value: UInt64, _ seat: SeatWord,
+    _ address: LogAddress
+  ) -> UInt64 {
+    var (first, second) = (key, value)
+    withUnsafeBytes(of: &first) { key in
+      withUnsafeBytes(of: &second) { value in
         var record = Record()
         record.size = 8
         record.checksum = Checksum.xxh3(value)
         LogEntry.write(
           to: memory(seat, address), address, record, key: key, value: value, nil,
-          extended: Bytes(start: nil, count: 0), check: check, hash.entry(key), kind: .beginning)
+          extended: Bytes(start: nil, count: 0), check: check, hash.entry(key), kind: kind)
       }
     }
-    words.store(stream.head, address &+ LogFormat.units(LogEntry.beginningSize))
+    return LogFormat.units(LogEntry.pairSize)
   }
 
   /// Takes an oldest segment in which nothing is left out of its stream. Either it becomes the

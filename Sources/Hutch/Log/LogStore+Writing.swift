@@ -364,7 +364,9 @@ extension LogStore {
     guard found != nil || needsRecord else { return }
     replaced = found?.entry.address ?? 0
     defer { replaced = 0 }
-    let units = LogFormat.units(LogEntry.removalSize(key: key.count))
+    let isOfPassed = found == nil && mayRecordPassed
+    let units = LogFormat.units(
+      isOfPassed ? LogEntry.pairSize : LogEntry.removalSize(key: key.count))
     var match = found
     do throws(Failure) {
       if try makeRoom(units, isNew: false, isRecord: true, at: moment), let found, !isNamed(found) {
@@ -373,6 +375,7 @@ extension LogStore {
       let slot = isRebuilding && match == nil ? try slotForNew(hash, at: moment).slot : nil
       let address = words.load(IndexAt.head)
       guard let seat = seat(of: address) else { throw Failure(.corrupt, "") }
+      if isOfPassed { return appendPassed(seat, address) }
       var record = Record()
       record.created = moment.time
       let none = Bytes(start: nil, count: 0)
@@ -423,9 +426,7 @@ extension LogStore {
   ) {
     let size = entry.charge
     loseFile(of: entry)
-    if cleaned != nil && words.load(IndexAt.evicted) != words.load(IndexAt.begun) {
-      words.store(IndexAt.evicted, words.load(IndexAt.begun))
-    }
+    if cleaned != nil { noteEviction() }
     if cleaned == nil, let seat = seat(of: entry.address) {
       noteEnd(of: entry, seat, at: words.load(IndexAt.head))
     }

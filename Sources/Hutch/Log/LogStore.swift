@@ -46,6 +46,8 @@ import Synchronization
 ///     remove     a record of it, above the head. Redo: slot, count, live, files, head. A trim
 ///                removes so, too. Without room for the record: redo of the others; then the entry
 ///                becomes the record, by one store. So does an expired one that a walk removes
+///                Of a key without an entry: a record of what the cleaner has passed, if one is
+///                needed. Redo: head, `passed`
 ///     clear      redo: floor, heads, count, live, files
 ///     new segment  the file is made longer, or there is a spare segment. Redo: segment table,
 ///                state. Then its first entry: head
