@@ -244,45 +244,43 @@ static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t
 #endif
 }
 
-// Bit i of the result tells whether the upper half of words[i] is that of `wanted`, for sixteen
-// 32-bit words. 16-byte aligned.
+// Bit i of the result tells whether halves[i] equals wanted, for 32 16-bit words. 16-byte aligned.
 __attribute__((always_inline))
-static inline uint32_t hutch_match16(const void *words, uint32_t wanted) {
+static inline uint32_t hutch_match32(const void *halves, uint32_t wanted) {
 #if defined(__SSE2__)
-  typedef int i4 __attribute__((vector_size(16), aligned(16)));
   typedef short s8 __attribute__((vector_size(16), aligned(16)));
   typedef char c16 __attribute__((vector_size(16), aligned(16)));
-  const i4 *w = (const i4 *)words;
-  int half = (int32_t)wanted >> 16;
-  i4 wants = {half, half, half, half};
-  s8 low = __builtin_ia32_packssdw128(w[0] >> 16 == wants, w[1] >> 16 == wants);
-  s8 high = __builtin_ia32_packssdw128(w[2] >> 16 == wants, w[3] >> 16 == wants);
-  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packsswb128(low, high));
+  const s8 *h = (const s8 *)halves;
+  short w = (short)wanted;
+  s8 wants = {w, w, w, w, w, w, w, w};
+  c16 low = __builtin_ia32_packsswb128(h[0] == wants, h[1] == wants);
+  c16 high = __builtin_ia32_packsswb128(h[2] == wants, h[3] == wants);
+  return (uint32_t)__builtin_ia32_pmovmskb128(low) |
+         (uint32_t)__builtin_ia32_pmovmskb128(high) << 16;
 #else
-  const uint32_t *w = (const uint32_t *)words;
+  const uint16_t *h = (const uint16_t *)halves;
   uint32_t found = 0;
-  for (int i = 0; i < 16; i++) found |= (uint32_t)(w[i] >> 16 == wanted >> 16) << i;
+  for (int i = 0; i < 32; i++) found |= (uint32_t)(h[i] == (uint16_t)wanted) << i;
   return found;
 #endif
 }
 
-// The same, of words whose upper half is that of `wanted` or 0.
+// Puts `first` before 32 16-bit words: those before the one with the number `last`, which is lost,
+// move on by one. 16-byte aligned.
 __attribute__((always_inline))
-static inline uint32_t hutch_match16_or_empty(const void *words, uint32_t wanted) {
-#if defined(__SSE2__)
-  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+static inline void hutch_push32(void *halves, uint32_t first, uint32_t last) {
   typedef short s8 __attribute__((vector_size(16), aligned(16)));
-  typedef char c16 __attribute__((vector_size(16), aligned(16)));
-  const i4 *w = (const i4 *)words;
-  short half = (short)(wanted >> 16);
-  s8 wants = {half, half, half, half, half, half, half, half}, none = {0};
-  s8 low = __builtin_ia32_packssdw128(w[0] >> 16, w[1] >> 16);
-  s8 high = __builtin_ia32_packssdw128(w[2] >> 16, w[3] >> 16);
-  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packsswb128(
-      (low == wants) | (low == none), (high == wants) | (high == none)));
-#else
-  return hutch_match16(words, wanted) | hutch_match16(words, 0);
-#endif
+  typedef short unaligned __attribute__((vector_size(16), aligned(2), may_alias));
+  s8 *h = (s8 *)halves;
+  short f = (short)first, l = (short)last;
+  s8 number = {0, 1, 2, 3, 4, 5, 6, 7}, lasts = {l, l, l, l, l, l, l, l}, firsts = {f};
+  s8 moved[4] = {__builtin_shufflevector(firsts, h[0], 0, 8, 9, 10, 11, 12, 13, 14)};
+  for (int i = 1; i < 4; i++) moved[i] = *(const unaligned *)((const short *)halves + 8 * i - 1);
+  for (int i = 0; i < 4; i++) {
+    s8 stays = number > lasts;
+    h[i] = (h[i] & stays) | (moved[i] & ~stays);
+    number += 8;
+  }
 }
 
 // For eight 64-bit words of a hash table with `lines` lines, at most 2^15, that are the line with
@@ -317,38 +315,6 @@ static inline uint32_t hutch_displaced8(const void *words, uint32_t lines, uint3
     found |= (uint32_t)(distance >= back) << i;
   }
   return found;
-#endif
-}
-
-// Of sixteen 32-bit words the first whose lower half is furthest before `now`, modulo 2^16.
-__attribute__((always_inline))
-static inline uint32_t hutch_oldest16(const void *words, uint32_t now) {
-#if defined(__SSE2__)
-  typedef int i4 __attribute__((vector_size(16), aligned(16)));
-  const i4 *w = (const i4 *)words;
-  int n = (int)now;
-  i4 nows = {n, n, n, n}, half = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
-  // The age, and below it 15 - index.
-  i4 a = ((nows - w[0]) & half) << 4 | (i4){15, 14, 13, 12};
-  i4 b = ((nows - w[1]) & half) << 4 | (i4){11, 10, 9, 8};
-  i4 c = ((nows - w[2]) & half) << 4 | (i4){7, 6, 5, 4};
-  i4 d = ((nows - w[3]) & half) << 4 | (i4){3, 2, 1, 0};
-  i4 m = a > b;
-  a = (a & m) | (b & ~m);
-  m = c > d;
-  c = (c & m) | (d & ~m);
-  m = a > c;
-  a = (a & m) | (c & ~m);
-  i4 swapped = __builtin_shufflevector(a, a, 2, 3, 0, 1);
-  m = a > swapped;
-  a = (a & m) | (swapped & ~m);
-  return 15u - ((uint32_t)(a[0] > a[1] ? a[0] : a[1]) & 15);
-#else
-  const uint32_t *w = (const uint32_t *)words;
-  uint32_t oldest = 0;
-  for (uint32_t i = 1; i < 16; i++)
-    if (((now - w[i]) & 0xFFFF) > ((now - w[oldest]) & 0xFFFF)) oldest = i;
-  return oldest;
 #endif
 }
 

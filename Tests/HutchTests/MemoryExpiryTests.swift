@@ -137,6 +137,10 @@ import Testing
     var due: [UInt32: Int64] = [:]
     var taken: [UInt32] = []
     var now: Int64 = 0
+    func give(back slot: Slot) {
+      slab.times(slot)?.pointee = .none
+      slab.give(back: slot)
+    }
     for _ in 0..<20_000 {
       switch UInt8.random(in: 0..<8, using: &random) {
       case 0..<4:
@@ -148,7 +152,7 @@ import Testing
         taken.append(slot.number)
       case 4:
         guard let slot = taken.randomElement(using: &random) else { continue }
-        if due.removeValue(forKey: slot) != nil { slab.give(back: Slot(slot)) }
+        if due.removeValue(forKey: slot) != nil { give(back: Slot(slot)) }
       default: now += Int64.random(in: 0..<4, using: &random)
       }
       guard let chunk = slab.searchDue(at: now) else { continue }
@@ -156,7 +160,7 @@ import Testing
         for i in 0..<Slab.chunkSize where times[i].due <= now {
           let slot = UInt32(chunk * Slab.chunkSize + i)
           #expect(due[slot] == times[i].due)
-          slab.give(back: Slot(slot))
+          give(back: Slot(slot))
           due[slot] = nil
         }
         slab.updateBound(ofChunk: chunk)

@@ -368,7 +368,7 @@ import Testing
           // What was there may be right enough for this one.
           #expect(!tuning.isOff(capacity, costLimit, isFilling: isFilling), context)
           let all = tuning.bytes + Policy.size << Int(bits)
-          let perEntry = 32 - MemoryLayout<Links>.size
+          let perEntry = 24 - MemoryLayout<ForwardLink>.size
           #expect(all <= 128 << 10 + perEntry * tuning.capacity, context)
           if costLimit != 0 || tuning.capacity <= 512 {
             let more = max(0, tuning.sketch.bytes - FrequencySketch.fewestBytes)

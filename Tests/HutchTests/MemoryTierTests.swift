@@ -267,8 +267,8 @@ import Testing
     #expect(table.violation() == nil && table.count == 0)
   }
 
-  /// The compares of eight and of sixteen words at once, beside the same word by word.
-  @Test func comparesOfWholeLinesAgreeWithThoseOfWords() throws {
+  /// What is done to a whole line at once, beside the same word by word.
+  @Test func whatIsDoneToWholeLinesIsWhatIsDoneToWords() throws {
     var random = Random(seed: testSeed)
     let memory = UnsafeMutableRawPointer.allocate(byteCount: 64, alignment: 64)
     defer { memory.deallocate() }
@@ -288,16 +288,21 @@ import Testing
         #expect(found == expected, "seed \(testSeed), \(lines) lines")
       }
     }
-    let halves = memory.bindMemory(to: UInt32.self, capacity: 16)
+    let halves = memory.bindMemory(to: UInt16.self, capacity: 32)
     for _ in 0..<2000 {
-      for i in 0..<16 { halves[i] = UInt32(random.next(upperBound: UInt64(4 << 16))) }
-      var (wanted, orEmpty) = (UInt32(0), UInt32(0))
-      for i in 0..<16 {
-        if halves[i] >> 16 == 3 { wanted |= 1 << UInt32(i) }
-        if halves[i] >> 16 == 3 || halves[i] >> 16 == 0 { orEmpty |= 1 << UInt32(i) }
+      // Few numbers, and the largest.
+      for i in 0..<32 { halves[i] = UInt16(truncatingIfNeeded: random.next() % 4 &- 1) }
+      for sought in [0, 1, 0xFFFF] as [UInt32] {
+        var wanted: UInt32 = 0
+        for i in 0..<32 where UInt32(halves[i]) == sought { wanted |= 1 << UInt32(i) }
+        #expect(hutch_match32(memory, sought) == wanted, "seed \(testSeed)")
       }
-      #expect(hutch_match16(memory, 3 << 16) == wanted, "seed \(testSeed)")
-      #expect(hutch_match16_or_empty(memory, 3 << 16) == orEmpty, "seed \(testSeed)")
+      var model = (0..<32).map { halves[$0] }
+      let last = Int(random.next() % 32)
+      model.remove(at: last)
+      model.insert(0xABCD, at: 0)
+      hutch_push32(memory, 0xABCD, UInt32(last))
+      #expect((0..<32).map { halves[$0] } == model, "seed \(testSeed), last \(last)")
     }
   }
 
@@ -320,7 +325,7 @@ import Testing
         let hasTimes = block.unowned.expires != 0 || block.unowned.timeToIdle != 0
         // A chunk of malloc's with its header, the word (8 at a load of .78), the slot, times.
         let chunk = (block.unowned.byteCount + 8 + 15) & ~15
-        taken += chunk + 11 + 12 + (hasTimes ? 16 : 0)
+        taken += chunk + 11 + 8 + (hasTimes ? 16 : 0)
       }
       #expect(taken <= Int(charged) && Int(charged) * 4 <= taken * 5, "\(name): \(taken) \(charged)")
     }

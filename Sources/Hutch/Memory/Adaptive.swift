@@ -15,8 +15,8 @@ import Synchronization
 /// one for hits under the costs as they are. Where entries cost about the same, or the limit is
 /// one of count, cost changes nothing.
 ///
-/// MEMORY. Per entry: its links, 8 bytes; 2 to 4 of the sketch; up to 12 of the contest's shadows
-/// and sketches; and 8 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier,
+/// MEMORY. Per entry: its link, 4 bytes; 2 to 4 of the sketch; up to 8 of the contest's shadows and
+/// sketches; and 4 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier,
 /// its shadows and what each shard has, so where there are very many shards the shadows are
 /// smaller (Contest.swift, Selector.swift).
 struct Adaptive: ~Copyable {
@@ -158,21 +158,33 @@ struct Adaptive: ~Copyable {
     queue.admit(slot, costClass: costClass(charge), mode, tuning.sketch, entries)
   }
 
-  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
-    let costClass = costClass(charge)
-    if costClass == entries.links(slot).pointee.costClass { return }
-    queue.change(slot, costClass: costClass, isMain: entries.isMain(slot), entries)
+  /// Whether an entry belongs to another list now.
+  func isOff(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) -> Bool {
+    costClass(charge) != entries.link(slot).pointee.costClass
   }
 
-  mutating func adopt(_ slot: Slot, _ links: Links, _ entries: borrowing Entries) {
-    entries.links(slot).pointee.tag(costClass: links.costClass, level: links.level)
+  /// The entry of a slot that is to be forgotten has this slot now, whose hash and mark are set.
+  mutating func move(
+    from old: Slot, to slot: Slot, charge: UInt64, _ entries: borrowing Entries
+  ) {
+    let level = entries.link(old).pointee.level
+    entries.link(slot).pointee.tag(costClass: costClass(charge), level: level)
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
+  mutating func adopt(_ slot: Slot, _ link: ForwardLink, _ entries: borrowing Entries) {
+    entries.link(slot).pointee.tag(costClass: link.costClass, level: link.level)
+    queue.adopt(slot, isMain: entries.isMain(slot), entries)
+  }
+
+  /// Whether the slot is free; if not, `takeFreed` will give it.
   @inline(__always)
-  mutating func forget(_ slot: Slot, _ entries: borrowing Entries) {
+  mutating func forget(_ slot: Slot, _ entries: borrowing Entries) -> Bool {
     queue.forget(slot, isMain: entries.isMain(slot), entries)
   }
+
+  @inline(__always)
+  mutating func takeFreed(_ entries: borrowing Entries) -> Slot? { queue.takeFreed(entries) }
 
   @inline(never)
   @_optimize(speed)
@@ -212,10 +224,10 @@ extension Entries {
   /// asked for while there is time.
   @inline(__always)
   fileprivate func lookAhead(from victim: Slot) {
-    let next = links(victim).pointee.newer
+    let next = link(victim).pointee.newer
     if next.isNone { return }
     table.prefetch(UInt64(slab[next].pointee.hash) &<< 32)
-    let after = links(next).pointee.newer
+    let after = link(next).pointee.newer
     if !after.isNone { hutch_prefetch(slab[after]) }
   }
 }

@@ -27,7 +27,7 @@ final class Contest {
   /// Shadows that are larger than the smallest need be have at most this share of the tier's
   /// entries, which bounds their part of the memory per entry, and at most so many.
   private static var share: Int { 16 }
-  private static var mostEntries: Int { 8192 }
+  private static var mostEntries: Int { 4096 }
   /// Requests of the sample after which one counts 1/e of what it did: so many for each entry of
   /// a shadow, and not so few that one round of a loop decides. Where costs count fewer are hits.
   private static func memory(_ size: Int, weighs: Bool) -> Double {

@@ -18,7 +18,7 @@ import CSystem
 /// push to push is measured (J. Little, 1961).
 struct CostLists: ~Copyable {
   private struct Line {
-    var list = SlotList()
+    var list = ForwardList()
     /// The average time from push to push.
     var gap: Float = 0
     /// When the last came.
@@ -37,7 +37,7 @@ struct CostLists: ~Copyable {
     }
 
     @inline(__always)
-    mutating func push<Store: LinkStore & ~Copyable>(
+    mutating func push<Store: ForwardLinkStore & ~Copyable>(
       _ slot: Slot, at now: UInt32, _ store: borrowing Store
     ) {
       keepPace(at: now)
@@ -65,6 +65,8 @@ struct CostLists: ~Copyable {
   /// The lists in order, if there are several.
   private var lines: UnsafeMutablePointer<Line>?
   private var room: UInt32 = 0
+  /// Slots for `takeFreed`, linked.
+  private var freed = Slot.none
   private let inPlace = InPlace()
 
   deinit { free(lines) }
@@ -77,12 +79,12 @@ struct CostLists: ~Copyable {
 
   // MARK: classes
 
-  static var mostClass: UInt32 { 31 }
+  static var mostClass: UInt32 { 30 }
   /// Of entries whose cost does not count; should it count later, they are neither the first
   /// nor the last to go.
   static var unknownClass: UInt32 { 12 }
 
-  /// All from 2^31 on are alike.
+  /// All from 2^30 on are alike.
   @inline(__always)
   static func costClass(_ cost: UInt64) -> UInt32 {
     min(mostClass, UInt32(truncatingIfNeeded: 63 &- (cost | 1).leadingZeroBitCount))
@@ -103,8 +105,8 @@ struct CostLists: ~Copyable {
   }
 
   @inline(__always)
-  private static func index(_ links: Links) -> Int {
-    Int(links.costClass) - min(Int(links.costClass), Int(links.level))
+  private static func index(_ link: ForwardLink) -> Int {
+    Int(link.costClass) - min(Int(link.costClass), Int(link.level))
   }
 
   // MARK: lists
@@ -151,7 +153,7 @@ struct CostLists: ~Copyable {
   /// that is there.
   @inline(never)
   @_optimize(speed)
-  mutating func push<Store: LinkStore & ~Copyable>(
+  mutating func push<Store: ForwardLinkStore & ~Copyable>(
     _ slot: Slot, at now: UInt32, _ store: borrowing Store
   ) {
     pushAtOnce(slot, at: now, store)
@@ -159,11 +161,11 @@ struct CostLists: ~Copyable {
 
   /// The same, inlined where there is one list.
   @inline(__always)
-  mutating func pushAtOnce<Store: LinkStore & ~Copyable>(
+  mutating func pushAtOnce<Store: ForwardLinkStore & ~Copyable>(
     _ slot: Slot, at now: UInt32, _ store: borrowing Store
   ) {
     count &+= 1
-    let index = CostLists.index(store.links(slot).pointee)
+    let index = CostLists.index(store.link(slot).pointee)
     let bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
     if _slowPath(used & ~bit != 0) { return pushToSeveral(slot, index, at: now, store) }
     used = bit
@@ -172,12 +174,12 @@ struct CostLists: ~Copyable {
 
   /// Likewise, of a slot that gets this tag, with level 0.
   @inline(__always)
-  mutating func pushAtOnce<Store: LinkStore & ~Copyable>(
+  mutating func pushAtOnce<Store: ForwardLinkStore & ~Copyable>(
     _ slot: Slot, costClass: UInt32, at now: UInt32, _ store: borrowing Store
   ) {
     let bit: UInt32 = 1 &<< costClass
     if _slowPath(used & ~bit != 0) {
-      store.links(slot).pointee.tag(costClass: costClass, level: 0)
+      store.link(slot).pointee.tag(costClass: costClass, level: 0)
       return push(slot, at: now, store)
     }
     count &+= 1
@@ -187,47 +189,69 @@ struct CostLists: ~Copyable {
   }
 
   @inline(never)
-  private mutating func pushToSeveral<Store: LinkStore & ~Copyable>(
+  private mutating func pushToSeveral<Store: ForwardLinkStore & ~Copyable>(
     _ slot: Slot, _ index: Int, at now: UInt32, _ store: borrowing Store
   ) {
     var index = index
     var bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
     if used & bit == 0 && !open(index) {
       index = used.trailingZeroBitCount
-      store.links(slot).pointee.tag(costClass: UInt32(index), level: 0)
+      store.link(slot).pointee.tag(costClass: UInt32(index), level: 0)
       bit = 1 &<< UInt32(truncatingIfNeeded: index)
       if isOne { return only.push(slot, at: now, store) }
     }
     lines.unsafelyUnwrapped[place(index)].push(slot, at: now, store)
   }
 
+  /// The entry of a slot has gone. Whether its slot is free; if not, `takeFreed` will give it.
   @inline(never)
   @_optimize(speed)
-  mutating func remove<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
+  mutating func remove<Store: ForwardLinkStore & ~Copyable>(
+    _ slot: Slot, _ store: borrowing Store
+  ) -> Bool {
     count &-= 1
     if _fastPath(isOne) {
-      only.list.remove(slot, store)
+      let isFree = only.list.remove(slot, store, freed: &freed)
       if only.list.isEmpty { used = 0 }
-      return
+      return isFree
     }
-    let index = CostLists.index(store.links(slot).pointee)
+    let index = CostLists.index(store.link(slot).pointee)
     let place = place(index)
     let line = lines.unsafelyUnwrapped + place
-    line.pointee.list.remove(slot, store)
+    let isFree = line.pointee.list.remove(slot, store, freed: &freed)
     if line.pointee.list.isEmpty { close(index, place) }
+    return isFree
+  }
+
+  /// Takes out a slot that `first` has given.
+  @inline(__always)
+  mutating func pop<Store: ForwardLinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
+    let isFree = remove(slot, store)
+    assert(isFree)
+  }
+
+  /// A slot that was linked although its entry had gone, and is not any more.
+  @inline(__always)
+  mutating func takeFreed<Store: ForwardLinkStore & ~Copyable>(_ store: borrowing Store) -> Slot? {
+    if _fastPath(freed.isNone) { return nil }
+    let slot = freed
+    freed = store.link(slot).pointee.newer
+    return slot
   }
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
   @inline(__always)
-  func first<Store: LinkStore & ~Copyable>(
+  mutating func first<Store: ForwardLinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
-    if isOne { return used == 0 ? nil : only.list.first(sparing: spared, store) }
+    if isOne {
+      return used == 0 ? nil : only.list.first(sparing: spared, store, freed: &freed)
+    }
     return heaviest(sparing: spared, at: now, weighs: weighs, store)
   }
 
   @inline(never)
-  private func heaviest<Store: LinkStore & ~Copyable>(
+  private mutating func heaviest<Store: ForwardLinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
     var found: Slot?
@@ -239,7 +263,7 @@ struct CostLists: ~Copyable {
       left &= left &- 1
       var age = line.pointee.age(at: now)
       if weighs { age *= CostLists.weight(UInt32(index)) }
-      if age > most, let slot = line.pointee.list.first(sparing: spared, store) {
+      if age > most, let slot = line.pointee.list.first(sparing: spared, store, freed: &freed) {
         most = age
         found = slot
       }
@@ -260,19 +284,21 @@ struct CostLists: ~Copyable {
   private func line(_ place: Int) -> Line { isOne ? only : lines.unsafelyUnwrapped[place] }
 
   /// The most costly first, of like cost from the oldest on.
-  func forEach<Store: LinkStore & ~Copyable>(_ store: borrowing Store, _ body: (Slot) -> Void) {
+  func forEach<Store: ForwardLinkStore & ~Copyable>(
+    _ store: borrowing Store, _ body: (Slot) -> Void
+  ) {
     for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(store, body) }
   }
 
   /// The invariant that does not hold, or nil.
-  func violation<Store: LinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
+  func violation<Store: ForwardLinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
     var sum = 0
     for index in 0..<32 where used & 1 << UInt32(index) != 0 {
       let list = line(place(index)).list
       if let found = list.violation(store) { return found }
       var isElsewhere = false
       list.forEach(store) {
-        if CostLists.index(store.links($0).pointee) != index { isElsewhere = true }
+        if CostLists.index(store.link($0).pointee) != index { isElsewhere = true }
       }
       if isElsewhere { return "an entry is in the list of another class" }
       if list.isEmpty { return "a list is empty and there" }

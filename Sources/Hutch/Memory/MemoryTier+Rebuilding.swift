@@ -63,7 +63,7 @@ extension MemoryTier {
       let target = self.shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
         try target.pointee.adopt(
-          word, hash &<< bits, isSamePolicy ? old.links(slot).pointee : nil,
+          word, hash &<< bits, isSamePolicy ? old.link(slot).pointee : nil,
           uses: common.isAdaptive ? 0 : UInt32(clamping: policy.uses(slot, word, old)),
           word.isTimed ? old.slab.times(slot)?.pointee : nil,
           isMain: isSamePolicy && old.slab[slot].pointee.isMain, budget)

@@ -29,18 +29,39 @@ import Synchronization
 /// the record and at a (coarse) clock. Expired entries are absent for every read and condition.
 /// `maintain` finds the expired entries that no call asks for by a list of times beside the slots.
 ///
-/// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
+/// GROWTH. Tables grow by segments of at most 600 entries, slabs by chunks of 256 slots.
 ///
 /// EVICTION. One instance of the policy a shard (Policy.swift): exact lru, lfu and fifo, or the
 /// adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a count of two
 /// bits in the word.
 ///
+/// BYTES. What an entry takes in memory beyond its key, value, extended data and tag, in a tier
+/// that is full of some hundred thousand entries (Tests/ABI/bytes.c measures it):
+///
+/// | part                                             | bytes                                  |
+/// |--------------------------------------------------|----------------------------------------|
+/// | header of the block: a plain entry               | 32                                     |
+/// | with a checksum, extended data or a tag          | 48                                     |
+/// | with a time to live, a time to idle or a cost    | 80                                     |
+/// | the key's end, so that the value is aligned      | to the next multiple of 16             |
+/// | the block's end and malloc's header              | 8, and to the next multiple of 16      |
+/// | word in the table                                | 9.2 to 11: 8 at a load of .73 to .87   |
+/// | slot: default policy                             | 8.1                                    |
+/// | slot: other policies, with a count of uses       | 16.1                                   |
+/// | times beside the slots, if it may expire         | 16.1                                   |
+/// | ghosts, once entries have been evicted: default  | 4                                      |
+/// | sketch: default                                  | 2 to 4                                 |
+/// | shadows: default; the most is at 65,536 entries  | up to 8; 0.4 of a million              |
+///
+/// An entry that came from a disk tier, or went to one, has a checksum. A tier that has no limit,
+/// or is not full, has up to 15 bytes of words an entry, and no ghosts.
+///
 /// COST. The list policies do not look at it. The default weighs age and frequency against cost
 /// where costs differ and the cost limit is the one that is reached: it keeps lists by powers of
 /// two of cost over frequency, and evicts the head with the largest age times cost
 /// (CostLists.swift, after Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova,
-/// 1998), and shadows with a limit on cost. It takes no more memory per entry: 7 bits among the
-/// links say which list.
+/// 1998), and shadows with a limit on cost. It takes no more memory per entry: 7 bits beside the
+/// link say which list.
 ///
 /// OBJECTS. A host's object is a block whose value is a pointer (Model/HostObject.swift), under a
 /// hash that says so in its lowest bits, and a word with a bit that lookups compare with the tag:
@@ -305,9 +326,9 @@ final class MemoryTier {
 
 extension MemoryTier {
   /// The cost of a plain entry beyond its key, value and extended data: the block's header and
-  /// malloc's, the word, the slot, the rounding of each, and what the policy remembers. Of a
-  /// million plain entries it was 68 to 72 bytes of resident memory, and 78 to 82 with the adaptive
-  /// policy at its capacity.
+  /// malloc's, the word, the slot, the rounding of each, and what the policy remembers, for sizes
+  /// of all kinds. Of a million plain entries with keys of 16 and values of 100 bytes it was 71
+  /// bytes of resident memory, with the adaptive policy at its capacity.
   static let overhead: UInt64 = 80
   /// The slab's bytes for an entry that may expire.
   static let overheadOfTimes: UInt64 = 16

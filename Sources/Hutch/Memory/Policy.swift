@@ -22,10 +22,17 @@ struct Entries: ~Copyable {
   }
 
   /// Makes room for one more entry; fails with nothing changed.
-  mutating func reserve(_ hash: UInt64) throws(Failure) -> Slot {
+  mutating func reserve(_ hash: UInt64, _ budget: borrowing Budget) throws(Failure) -> Slot {
     let slot = try slab.reserve()
-    try table.reserve(hash, slab)
+    if !table.hasRoom(hash) { try makeRoom(hash, budget) }
     return slot
+  }
+
+  @inline(never)
+  private mutating func makeRoom(_ hash: UInt64, _ budget: borrowing Budget) throws(Failure) {
+    let isFull = !budget.hasRoom(cost: MemoryTier.overhead, count: 1)
+    let expected = budget.capacity.entries >> UInt64(position.bits)
+    try table.reserve(hash, slab, expected: Int(clamping: expected), isFull: isFull)
   }
 }
 
@@ -117,23 +124,23 @@ struct Policy: ~Copyable {
     }
   }
 
-  /// An entry that another shard's policy of the same kind had, with its links there; or, with no
-  /// links, one that a policy of another kind had, and that this one was asked about (`prepare`).
+  /// An entry that another shard's policy of the same kind had, with its link there; or, with no
+  /// link, one that a policy of another kind had, and that this one was asked about (`prepare`).
   /// `uses`: those that the other policy has counted, if this one counts.
   mutating func adopt(
-    _ slot: Slot, _ links: Links?, uses: UInt32, charge: UInt64, _ entries: borrowing Entries
+    _ slot: Slot, _ link: ForwardLink?, uses: UInt32, charge: UInt64, _ entries: borrowing Entries
   ) {
     if !isAdaptive { return lists.adopt(slot, uses: uses, entries) }
-    if let links {
-      adaptive.adopt(slot, links, entries)
+    if let link {
+      adaptive.adopt(slot, link, entries)
     } else {
       adaptive.admit(slot, charge: charge, entries)
     }
   }
 
-  /// The entry was replaced and counts for something else.
-  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
-    if isAdaptive { adaptive.change(slot, charge: charge, entries) }
+  /// Whether an entry that was replaced, and counts for something else, needs another slot.
+  func isOff(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) -> Bool {
+    isAdaptive && adaptive.isOff(slot, charge: charge, entries)
   }
 
   /// How often the entry was used of late, about; for trims.
@@ -142,10 +149,17 @@ struct Policy: ~Copyable {
       ? adaptive.uses(slot, word, entries) : UInt64(entries.slab.uses(slot).pointee)
   }
 
-  /// The entry leaves, as the policy's victim or otherwise.
+  /// The entry leaves, as the policy's victim or otherwise. Its slot, and those that may be used
+  /// again now, go back to the slab.
   @inline(__always)
-  mutating func forget(_ slot: Slot, _ entries: borrowing Entries) {
-    if isAdaptive { adaptive.forget(slot, entries) } else { lists.forget(slot, entries) }
+  mutating func forget(_ slot: Slot, _ entries: inout Entries) {
+    if isAdaptive {
+      if _fastPath(adaptive.forget(slot, entries)) { entries.slab.give(back: slot) }
+      while let freed = adaptive.takeFreed(entries) { entries.slab.give(back: freed) }
+    } else {
+      lists.forget(slot, entries)
+      entries.slab.give(back: slot)
+    }
   }
 
   /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.

@@ -63,7 +63,7 @@ struct Mode {
 }
 
 /// The state of a segmented queue.
-protocol QueueStore: LinkStore, ~Copyable {
+protocol QueueStore: ForwardLinkStore, ~Copyable {
   /// Where the uses of an entry are; valid until an entry comes or goes.
   associatedtype Place
   /// True if the sketch counts the accesses here: this is the cache itself, or has its own sketch.
@@ -118,7 +118,7 @@ struct SegmentedQueue: ~Copyable {
     {
       let (ours, theirs) = compare(
         sketch.estimate(key), costClass, sketch.estimate(store.key(candidate)),
-        store.links(candidate).pointee.costClass)
+        store.link(candidate).pointee.costClass)
       goesToMain = ours > theirs || (!weighs && yields(candidate))
     }
     if isKnown && goesToMain { ghosts.remove(ghost) }
@@ -160,7 +160,7 @@ struct SegmentedQueue: ~Copyable {
     _ store: borrowing Store
   ) {
     if goesToMain {
-      store.links(slot).pointee.tag(costClass: costClass, level: 0)
+      store.link(slot).pointee.tag(costClass: costClass, level: 0)
       pushMain(slot, mode, sketch, store)
     } else {
       window.pushAtOnce(slot, costClass: costClass, at: now, store)
@@ -173,7 +173,7 @@ struct SegmentedQueue: ~Copyable {
     {
       // It keeps its uses: to clear them would cost a line more, of an entry that no call asked
       // for, and a trim by frequency would know nothing of them.
-      window.remove(first, store)
+      window.pop(first, store)
       pushMain(first, mode, sketch, store)
     }
   }
@@ -189,21 +189,18 @@ struct SegmentedQueue: ~Copyable {
     }
   }
 
-  /// The entry has another cost now.
-  mutating func change<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, costClass: UInt32, isMain: Bool, _ store: borrowing Store
-  ) {
-    forget(slot, isMain: isMain, store)
-    let level = store.links(slot).pointee.level
-    store.links(slot).pointee.tag(costClass: costClass, level: level)
-    adopt(slot, isMain: isMain, store)
-  }
-
+  /// The entry goes. Whether its slot is free; if not, `takeFreed` will give it.
   @inline(__always)
   mutating func forget<Store: QueueStore & ~Copyable>(
     _ slot: Slot, isMain: Bool, _ store: borrowing Store
-  ) {
-    if isMain { main.remove(slot, store) } else { window.remove(slot, store) }
+  ) -> Bool {
+    isMain ? main.remove(slot, store) : window.remove(slot, store)
+  }
+
+  /// See CostLists.
+  @inline(__always)
+  mutating func takeFreed<Store: QueueStore & ~Copyable>(_ store: borrowing Store) -> Slot? {
+    window.takeFreed(store) ?? main.takeFreed(store)
   }
 
   @inline(__always)
@@ -220,7 +217,7 @@ struct SegmentedQueue: ~Copyable {
       setLevel(slot, mode, sketch, store)
       main.push(slot, at: now, store)
     } else {
-      main.pushAtOnce(slot, costClass: store.links(slot).pointee.costClass, at: now, store)
+      main.pushAtOnce(slot, costClass: store.link(slot).pointee.costClass, at: now, store)
     }
   }
 
@@ -230,14 +227,14 @@ struct SegmentedQueue: ~Copyable {
   private mutating func setLevel<Store: QueueStore & ~Copyable>(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
-    let links = store.links(slot)
+    let link = store.link(slot)
     var level: UInt32 = 0
     if mode.levels {
       // 0...15: at most 3.
       let uses = UInt32(truncatingIfNeeded: sketch.estimate(store.key(slot)))
       level = 31 &- UInt32((uses | 1).leadingZeroBitCount)
     }
-    links.pointee.tag(costClass: links.pointee.costClass, level: level)
+    link.pointee.tag(costClass: link.pointee.costClass, level: level)
   }
 
   /// Another round in the main queue.
@@ -245,7 +242,7 @@ struct SegmentedQueue: ~Copyable {
   private mutating func renewMain<Store: QueueStore & ~Copyable>(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
-    main.remove(slot, store)
+    main.pop(slot, store)
     if weighs { setLevel(slot, mode, sketch, store) }
     main.pushAtOnce(slot, at: now, store)
   }
@@ -299,7 +296,7 @@ struct SegmentedQueue: ~Copyable {
       let place = store.place(of: head)
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
-        window.remove(head, store)
+        window.pop(head, store)
         pushMain(head, mode, sketch, store)
         let candidate =
           mainCandidate(mode, sparing: spared, sketch, store) ?? (slot: head, place: place)
@@ -309,7 +306,7 @@ struct SegmentedQueue: ~Copyable {
       let uses = store.uses(place)
       if store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
       if uses >= 2 {
-        window.remove(head, store)
+        window.pop(head, store)
         store.set(place, uses: 0)
         pushMain(head, mode, sketch, store)
         if let candidate = mainCandidate(mode, sparing: spared, sketch, store) {
@@ -320,16 +317,16 @@ struct SegmentedQueue: ~Copyable {
       switch mode.exit {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
         store.set(place, uses: 0)
-        window.remove(head, store)
+        window.pop(head, store)
         window.push(head, at: now, store)
         continue
       case .duel:
         if let rival = mainCandidate(mode, sparing: spared, sketch, store) {
           let (ours, theirs) = compare(
-            sketch.estimate(store.key(head)), store.links(head).pointee.costClass,
-            sketch.estimate(store.key(rival.slot)), store.links(rival.slot).pointee.costClass)
+            sketch.estimate(store.key(head)), store.link(head).pointee.costClass,
+            sketch.estimate(store.key(rival.slot)), store.link(rival.slot).pointee.costClass)
           if ours > theirs || (ours == theirs && uses > 0) {
-            window.remove(head, store)
+            window.pop(head, store)
             store.set(place, uses: 0)
             pushMain(head, mode, sketch, store)
             return rival

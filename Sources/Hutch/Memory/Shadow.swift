@@ -49,7 +49,8 @@ struct Shadow: ~Copyable {
     while self.isFull(itsCost),
       let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store)?.slot
     {
-      queue.forget(slot, isMain: store.isMain(slot), store)
+      // The first of its list, whose slot is free.
+      _ = queue.forget(slot, isMain: store.isMain(slot), store)
       self.cost -= store.cost(slot)
       store.remove(slot)
     }
@@ -66,7 +67,7 @@ struct Shadow: ~Copyable {
   }
 
   /// The bytes for an entry: an item, up to two heads of chains, and two ghosts.
-  static var bytesPerEntry: Int { ShadowStore.bytesPerEntry + 8 }
+  static var bytesPerEntry: Int { ShadowStore.bytesPerEntry + 4 }
   /// Without lists that differ by cost, each of which takes its entries' place.
   var bytes: Int { MemoryLayout<Shadow>.stride + store.bytes + ghosts.bytes }
 
@@ -83,7 +84,7 @@ struct Shadow: ~Copyable {
 /// Keys, links and bits of a shadow's entries, and chains of those with like hashes.
 private struct ShadowStore: QueueStore, ~Copyable {
   private struct Item {
-    var links: Links
+    var link: ForwardLink
     var key: UInt32
     /// In units of 2^costShift.
     var cost: UInt32
@@ -152,7 +153,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
     }
     let head = chain(key)
     items[Int(number - 1)] = Item(
-      links: Links(), key: key, cost: UInt32(truncatingIfNeeded: cost), next: head.pointee,
+      link: ForwardLink(), key: key, cost: UInt32(truncatingIfNeeded: cost), next: head.pointee,
       uses: 0, isMain: false)
     head.pointee = number
     return Slot(UInt32(number - 1))
@@ -175,8 +176,8 @@ private struct ShadowStore: QueueStore, ~Copyable {
 
   func cost(_ slot: Slot) -> UInt64 { UInt64(items[Int(slot.number)].cost) }
 
-  func links(_ slot: Slot) -> UnsafeMutablePointer<Links> {
-    UnsafeMutableRawPointer(items + Int(slot.number)).assumingMemoryBound(to: Links.self)
+  func link(_ slot: Slot) -> UnsafeMutablePointer<ForwardLink> {
+    UnsafeMutableRawPointer(items + Int(slot.number)).assumingMemoryBound(to: ForwardLink.self)
   }
   func key(_ slot: Slot) -> UInt32 { items[Int(slot.number)].key }
   func ghost(_ slot: Slot) -> UInt32 { key(slot) }

@@ -114,16 +114,16 @@ extension Shard {
   }
 
   /// Takes over an entry from another state of a shard, with its word's flags and its times.
-  /// `links`, `uses`: see `Policy.adopt`.
+  /// `link`, `uses`: see `Policy.adopt`.
   mutating func adopt(
-    _ word: Word, _ hash: UInt64, _ links: Links?, uses: UInt32, _ times: Slab.Times?,
+    _ word: Word, _ hash: UInt64, _ link: ForwardLink?, uses: UInt32, _ times: Slab.Times?,
     isMain: Bool, _ budget: borrowing Budget
   ) throws(Failure) {
-    let next = try entries.reserve(hash)
+    let next = try entries.reserve(hash, budget)
     if times != nil { try entries.slab.reserveTimes(next) }
     let block = word.block
     let charge = MemoryTier.charge(of: block)
-    if links == nil { policy.prepare(hash, charge: charge, budget, entries) }
+    if link == nil { policy.prepare(hash, charge: charge, budget, entries) }
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
     entries.slab.setMain(slot, isMain)
@@ -132,7 +132,7 @@ extension Shard {
     self.count(word, 1)
     self.count.add(1)
     cost.add(charge)
-    policy.adopt(slot, links, uses: uses, charge: charge, entries)
+    policy.adopt(slot, link, uses: uses, charge: charge, entries)
   }
 
   /// The invariant that does not hold, or nil. For tests.

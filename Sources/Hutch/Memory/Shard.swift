@@ -217,7 +217,7 @@ struct Shard: ~Copyable {
     }
 
     let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
-    let slot = found == nil ? try entries.reserve(hash) : Slot(found!.pointee.block.slot)
+    let slot = found == nil ? try entries.reserve(hash, budget) : Slot(found!.pointee.block.slot)
     if isTimed { try entries.slab.reserveTimes(slot) }
 
     let isNew = found == nil
@@ -264,11 +264,13 @@ struct Shard: ~Copyable {
       count(place.pointee, 1)
       if old > charge { budget.release(cost: old - charge, count: 0) }
       cost.add(charge &- old)
-      if charge != old { policy.change(slot, charge: charge, entries) }
       noteUse(place, block, hash)
       departures.add(replaced, .replaced, accessed: 0)
       entries.slab.times(slot)?.pointee = .none
-      if isTimed { setTimes(slot, of: block, at: at) }
+      if charge != old && policy.isOff(slot, charge: charge, entries) {
+        move(block, charge: charge, isTimed: isTimed)
+      }
+      if isTimed { setTimes(Slot(block.slot), of: block, at: at) }
     } else {
       if isTimed {
         // After evictions `take` may give another slot than the one that was reserved.
@@ -289,6 +291,21 @@ struct Shard: ~Copyable {
     result.version = block.version
     result.wasDirty = wasDirty
     return .done(result)
+  }
+
+  /// Gives the entry another slot, in the list of its new charge. Without memory it stays where it
+  /// is.
+  private mutating func move(_ block: UnownedBlock, charge: UInt64, isTimed: Bool) {
+    let old = Slot(block.slot)
+    do throws(Failure) {
+      let next = try entries.slab.reserve()
+      if isTimed { try entries.slab.reserveTimes(next) }
+    } catch { return }
+    let slot = entries.slab.take(entries.slab[old].pointee.hash)
+    entries.slab.setMain(slot, entries.isMain(old))
+    block.slot = slot.number
+    policy.adaptive.move(from: old, to: slot, charge: charge, entries)
+    policy.forget(old, &entries)
   }
 
   private mutating func reserveTimesOfNext(
@@ -369,9 +386,9 @@ struct Shard: ~Copyable {
     count(word, -1)
     count.subtract(1)
     cost.subtract(charge)
-    policy.forget(slot, entries)
+    entries.slab.times(slot)?.pointee = .none
+    policy.forget(slot, &entries)
     entries.table.remove(place, hash)
-    entries.slab.give(back: slot)
     return charge
   }
 

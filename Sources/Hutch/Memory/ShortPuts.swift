@@ -113,7 +113,7 @@ extension Shard {
     policy.adaptive.prefetch(hash)
     var fill = entries.table.fill(route)
     if _slowPath(!entries.slab.hasRoom || !route.hasRoom(fill)) {
-      do throws(Failure) { _ = try entries.reserve(hash) } catch { return .unusual }
+      do throws(Failure) { _ = try entries.reserve(hash, budget) } catch { return .unusual }
       route = entries.table.route(hash).unsafelyUnwrapped
       fill = entries.table.fill(route)
     }

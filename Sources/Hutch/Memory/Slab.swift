@@ -10,9 +10,10 @@ struct Slot: Equatable {
   static func == (a: Slot, b: Slot) -> Bool { a.number == b.number }
 }
 
-/// What writes and evictions need of each entry: the hash, by which its word is found, its links
-/// in the policy's lists and, where the policy counts them, its uses. Addressed by number, so
-/// links are 4 bytes and stay good as the slab grows, which it does 256 slots at a time.
+/// What writes and evictions need of each entry: the hash, by which its word is found, and its
+/// place in the policy's lists. For the default policy that is one link, and a slot is 8 bytes; for
+/// the others two, and a count of uses: 16 bytes. Addressed by number, so links are 4 bytes and
+/// stay good as the slab grows, which it does 256 slots at a time.
 ///
 /// Times stand beside the slots of a chunk, and only if one of its entries may expire. So that a
 /// search for what has expired costs nothing while nothing has, each chunk has a lower bound of
@@ -24,7 +25,7 @@ struct Slab: ~Copyable {
     /// The upper half of the entry's hash within the shard, but for the lowest bit, which is a
     /// mark of the policy's. Of a free slot: the next free one.
     var hash: UInt32
-    var links: Links
+    var link: ForwardLink
 
     @inline(__always)
     var isMain: Bool { hash & 1 != 0 }
@@ -48,7 +49,7 @@ struct Slab: ~Copyable {
     var due = Record.never
   }
 
-  /// The bytes of a slot: an `Entry`, and a count of uses behind it if the policy counts them.
+  /// The bytes of a slot: an `Entry`; or a hash, `Links` and a count of uses.
   private let slotSize: Int
   private var chunks: UnsafeMutablePointer<Chunk>?
   private(set) var chunkCount = 0
@@ -63,9 +64,12 @@ struct Slab: ~Copyable {
   /// At most the least `due` among the chunks before that one.
   private var earliestSearched = Record.never
 
-  /// `counts`: each slot has a count of uses.
+  private static var offsetOfLinks: Int { MemoryLayout<UInt32>.stride }
+  private static var offsetOfUses: Int { offsetOfLinks + MemoryLayout<Links>.stride }
+
+  /// `counts`: each slot has two links and a count of uses.
   init(counts: Bool) {
-    slotSize = MemoryLayout<Entry>.stride + (counts ? MemoryLayout<UInt32>.stride : 0)
+    slotSize = counts ? Slab.offsetOfUses + MemoryLayout<UInt32>.stride : MemoryLayout<Entry>.stride
   }
 
   var counts: Bool { slotSize > MemoryLayout<Entry>.stride }
@@ -91,14 +95,20 @@ struct Slab: ~Copyable {
 
   /// (Embedded Swift has no key paths to ask for the offset.)
   @inline(__always)
+  func link(_ slot: Slot) -> UnsafeMutablePointer<ForwardLink> {
+    (raw(slot) + Slab.offsetOfLinks).assumingMemoryBound(to: ForwardLink.self)
+  }
+
+  /// Of a slot that has two.
+  @inline(__always)
   func links(_ slot: Slot) -> UnsafeMutablePointer<Links> {
-    (raw(slot) + MemoryLayout<UInt32>.stride).assumingMemoryBound(to: Links.self)
+    (raw(slot) + Slab.offsetOfLinks).assumingMemoryBound(to: Links.self)
   }
 
   /// How often the entry was used since it was stored, if the policy counts that.
   @inline(__always)
   func uses(_ slot: Slot) -> UnsafeMutablePointer<UInt32> {
-    (raw(slot) + MemoryLayout<Entry>.stride).assumingMemoryBound(to: UInt32.self)
+    (raw(slot) + Slab.offsetOfUses).assumingMemoryBound(to: UInt32.self)
   }
 
   /// Sets the policy's mark of a slot. No setter of `isMain`: Swift 6.3.1 cannot instrument
@@ -209,8 +219,9 @@ struct Slab: ~Copyable {
     return slot
   }
 
+  /// A slot without times.
+  @inline(__always)
   mutating func give(back slot: Slot) {
-    times(slot)?.pointee = .none
     self[slot].pointee.hash = firstFree.number
     firstFree = slot
   }
@@ -225,7 +236,7 @@ struct Slab: ~Copyable {
   }
 
   private mutating func addChunk() throws(Failure) {
-    guard chunkCount < Links.slotLimit / Slab.chunkSize else { throw .noMemory }
+    guard chunkCount < ForwardLink.slotLimit / Slab.chunkSize else { throw .noMemory }
     if chunkCount == chunkRoom {
       let room = max(4, chunkRoom * 2)
       let more = try Allocation.array(Chunk.self, room)

@@ -1,51 +1,8 @@
-/// A slot's links in a list, and in the bits that numbers of slots leave free which list that is,
-/// for policies that have several: a class of cost and a level of frequency.
+/// A slot's links in a list of a policy that takes entries out from anywhere.
 struct Links: BitwiseCopyable {
-  /// Towards the last that was pushed; above, two bits of level.
-  private var newerBits: UInt32
-  /// Towards the first; above, five bits of class.
-  private var olderBits: UInt32
-
-  /// Numbers of slots end before this: the bit below the class is the sign of `Slot.none`.
-  static var slotLimit: Int { 1 << 26 }
-  private static var mask: UInt32 { 1 << 27 - 1 }
-
-  @inline(__always)
-  init() {
-    newerBits = Links.mask
-    olderBits = Links.mask
-  }
-
-  /// Of the newest of a list, at level 0.
-  @inline(__always)
-  init(older: Slot, costClass: UInt32) {
-    newerBits = Links.mask
-    olderBits = older.number & Links.mask | costClass &<< 27
-  }
-
-  @inline(__always)
-  private static func slot(_ bits: UInt32) -> Slot {
-    Slot(UInt32(bitPattern: Int32(bitPattern: bits &<< 5) &>> 5))
-  }
-
-  @inline(__always) var newer: Slot { Links.slot(newerBits) }
-  @inline(__always) var older: Slot { Links.slot(olderBits) }
-  @inline(__always) var costClass: UInt32 { olderBits &>> 27 }
-  @inline(__always) var level: UInt32 { newerBits &>> 27 }
-
-  @inline(__always)
-  mutating func link(newer: Slot) {
-    newerBits = newerBits & ~Links.mask | newer.number & Links.mask
-  }
-  @inline(__always)
-  mutating func link(older: Slot) {
-    olderBits = olderBits & ~Links.mask | older.number & Links.mask
-  }
-  @inline(__always)
-  mutating func tag(costClass: UInt32, level: UInt32) {
-    olderBits = olderBits & Links.mask | costClass &<< 27
-    newerBits = newerBits & Links.mask | level &<< 27
-  }
+  /// Towards the last that was pushed, and towards the first.
+  var newer = Slot.none
+  var older = Slot.none
 }
 
 /// Where slots have links.
@@ -69,21 +26,8 @@ struct SlotList {
 
   @inline(__always)
   mutating func push<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    let links = store.links(slot)
-    links.pointee.link(newer: .none)
-    links.pointee.link(older: newest)
-    if newest.isNone { oldest = slot } else { store.links(newest).pointee.link(newer: slot) }
-    newest = slot
-    length &+= 1
-  }
-
-  /// A slot whose links it sets altogether.
-  @inline(__always)
-  mutating func push<Store: LinkStore & ~Copyable>(
-    _ slot: Slot, costClass: UInt32, _ store: borrowing Store
-  ) {
-    store.links(slot).pointee = Links(older: newest, costClass: costClass)
-    if newest.isNone { oldest = slot } else { store.links(newest).pointee.link(newer: slot) }
+    store.links(slot).pointee = Links(older: newest)
+    if newest.isNone { oldest = slot } else { store.links(newest).pointee.newer = slot }
     newest = slot
     length &+= 1
   }
@@ -94,12 +38,12 @@ struct SlotList {
     if links.newer.isNone {
       newest = links.older
     } else {
-      store.links(links.newer).pointee.link(older: links.older)
+      store.links(links.newer).pointee.older = links.older
     }
     if links.older.isNone {
       oldest = links.newer
     } else {
-      store.links(links.older).pointee.link(newer: links.newer)
+      store.links(links.older).pointee.newer = links.newer
     }
     length &-= 1
   }

@@ -87,7 +87,7 @@ extension Table {
         }
       }
       if fill != Int(fills[at]) { found = "a segment's count is wrong" }
-      if fill > segment.room { found = "a segment is too full" }
+      if fill > segment.roomIfFull { found = "a segment is too full" }
       sum += fill
       at += copies
     }

@@ -8,8 +8,13 @@ import CSystem
 /// are the word's tag. A segment is up to 64 lines of 8 words. The tag chooses the home line
 /// by multiplication, so the lines of a segment are in the order of the tags, and a segment
 /// of n lines can grow to any number of them: load stays between 0.55 and 0.875, and no step of
-/// growth moves more than 448 words. Hashes in order are also what a
-/// cursor over a growing table needs.
+/// growth moves more than 600 words. Hashes in order are also what a cursor over a growing
+/// table needs.
+///
+/// If it is known how many entries the full tier will have, a segment that will not split again has
+/// as many lines as its share of them needs, and a few entries more by chance: load is about 0.83
+/// then. In a full tier the number of a segment's entries goes up and down by chance alone, and a
+/// segment may be filled to 15/16 before it grows, since it does not shrink.
 ///
 /// A line is packed: its words stand at the left. An entry that found its home line full is
 /// in the next one that was not, so a lookup ends at the first line that is not full; a
@@ -19,10 +24,7 @@ import CSystem
 /// needs one bit of each entry that its tag has not.
 struct Table: ~Copyable {
   static let wordsPerLine = 8
-  /// A segment of this many lines splits rather than grows.
-  private static let mostLines = 64
   static let tagBits: UInt64 = 15
-  private static let mostDepth = 16
 
   typealias Line = UnsafeMutablePointer<Word>
   /// Valid until the next insertion or removal.
@@ -56,7 +58,9 @@ struct Table: ~Copyable {
       (UInt64(line) << Table.tagBits + UInt64(lineCount) - 1) / UInt64(lineCount)
     }
     /// The words that fit before it has to grow: 7 of 8.
-    var room: Int { lineCount * 7 }
+    @inline(__always) var room: Int { lineCount &* 7 }
+    /// In a full tier: 15 of 16.
+    var roomIfFull: Int { lineCount * 15 / 2 }
   }
 
   /// 2^depth segments, each at every index that begins with its bits; behind them as many
@@ -265,7 +269,7 @@ struct Table: ~Copyable {
   }
 
   @inline(__always)
-  private static func place(_ word: Word, in segment: Segment) {
+  static func place(_ word: Word, in segment: Segment) {
     place(word, in: segment, home: segment.home(word.tag))
   }
 
@@ -318,154 +322,12 @@ struct Table: ~Copyable {
     line[last] = .vacant
     return last == wordsPerLine &- 1
   }
-
-  // MARK: growing
-
-  /// Makes room for one more entry of this hash. The slots of the entries keep their hashes.
-  @inline(__always)
-  mutating func reserve(_ hash: UInt64, _ slab: borrowing Slab) throws(Failure) {
-    if let directory {
-      let at = index(hash)
-      let segment = directory[at]
-      let fill = Int(fills.unsafelyUnwrapped[firstIndex(at, segment)])
-      if fill < segment.room { return }
-      try grow(at, segment, slab)
-    } else {
-      try begin()
-    }
-  }
-
-  private mutating func begin() throws(Failure) {
-    let directory = try Table.makeDirectory(1)
-    do throws(Failure) {
-      directory[0] = Segment(try Allocation.lines(1), count: 1, depth: 0)
-    } catch {
-      free(directory)
-      throw error
-    }
-    self.directory = directory
-    fills = Table.fills(of: directory, 1)
-  }
-
-  private static func makeDirectory(_ count: Int) throws(Failure)
-    -> UnsafeMutablePointer<Segment>
-  {
-    // Entries of 8 bytes, then counts of 4.
-    let memory = try Allocation.array(UInt32.self, 3 * count)
-    return UnsafeMutableRawPointer(memory).bindMemory(to: Segment.self, capacity: count)
-  }
-
-  private static func fills(
-    of directory: UnsafeMutablePointer<Segment>, _ count: Int
-  ) -> UnsafeMutablePointer<UInt32> {
-    (UnsafeMutableRawPointer(directory) + 8 * count).assumingMemoryBound(to: UInt32.self)
-  }
-
-  @inline(never)
-  @_optimize(speed)
-  private mutating func grow(
-    _ at: Int, _ segment: Segment, _ slab: borrowing Slab
-  ) throws(Failure) {
-    let lines = segment.lineCount
-    if lines >= Table.mostLines && segment.depth < Table.mostDepth {
-      try split(at, segment, slab)
-    } else {
-      // Beyond the deepest directory segments only grow; keys of one hash are not worth more.
-      // A segment grows in one step from the size that a split leaves to the largest. Smaller steps
-      // would save a byte an entry, and would place each word four times.
-      let more = lines < 32 ? lines * 2 : lines < Table.mostLines ? Table.mostLines : lines * 2
-      guard more <= 0x8000 else { throw .noMemory }
-      let memory = try Allocation.lines(more)
-      let grown = Segment(memory, count: more, depth: segment.depth)
-      for lane in 0..<lines * Table.wordsPerLine where !segment.words[lane].isVacant {
-        Table.place(segment.words[lane], in: grown)
-      }
-      set(grown, at: at)
-      free(segment.words)
-    }
-  }
-
-  /// Sets the segment at all its indices.
-  private func set(_ segment: Segment, at index: Int) {
-    let first = firstIndex(index, segment)
-    for i in first..<first + 1 << (depth - segment.depth) {
-      directory.unsafelyUnwrapped[i] = segment
-    }
-  }
-
-  @inline(never)
-  @_optimize(speed)
-  private mutating func split(
-    _ at: Int, _ segment: Segment, _ slab: borrowing Slab
-  ) throws(Failure) {
-    var at = at
-    if segment.depth == depth {
-      try widen()
-      at *= 2
-    }
-    let words = segment.words
-    let laneCount = segment.lineCount * Table.wordsPerLine
-    // The hash is two reads away: ask for all of the first at once.
-    // The bit that is now shared, by the tag; the bit that comes into the tag, by the hash.
-    var high = 0
-    var total = 0
-    for lane in 0..<laneCount {
-      hutch_prefetch(words[lane].block0)
-      total &+= words[lane].isVacant ? 0 : 1
-      high &+= Int(truncatingIfNeeded: words[lane].tag &>> (Table.tagBits &- 1))
-    }
-    let lowLines = Table.lines(for: total - high)
-    let highLines = Table.lines(for: high)
-    let newDepth = segment.depth + 1
-    let low = Segment(try Allocation.lines(lowLines), count: lowLines, depth: newDepth)
-    let upper: Segment
-    do throws(Failure) {
-      upper = Segment(try Allocation.lines(highLines), count: highLines, depth: newDepth)
-    } catch {
-      free(low.words)
-      throw error
-    }
-    for lane in 0..<laneCount where !words[lane].isVacant {
-      let word = words[lane]
-      let hash = UInt64(slab[Slot(word.block.slot)].pointee.hash) << 32
-      let target = word.tag >> (Table.tagBits - 1) == 0 ? low : upper
-      Table.place(word.with(tag: target.tag(hash)), in: target)
-    }
-    let first = firstIndex(at, segment)
-    let half = 1 << (depth - newDepth)
-    set(low, at: first)
-    set(upper, at: first + half)
-    fills.unsafelyUnwrapped[first] = UInt32(total - high)
-    fills.unsafelyUnwrapped[first + half] = UInt32(high)
-    free(words)
-  }
-
-  /// As many lines as leave a part of a split segment at a load of 0.7.
-  private static func lines(for count: Int) -> Int { max(8, (count * 10 / 56 + 7) & ~7) }
-
-  /// Doubles the directory.
-  private mutating func widen() throws(Failure) {
-    let old = directory.unsafelyUnwrapped
-    let oldFills = fills.unsafelyUnwrapped
-    let count = 1 << depth
-    let new = try Table.makeDirectory(2 * count)
-    let newFills = Table.fills(of: new, 2 * count)
-    for i in 0..<count {
-      new[2 * i] = old[i]
-      new[2 * i + 1] = old[i]
-      newFills[2 * i] = oldFills[i]
-    }
-    free(old)
-    directory = new
-    fills = newFills
-    depth += 1
-  }
 }
 
 extension Word {
   /// The block's address, whether or not there is one: for prefetching only.
   @inline(__always)
-  fileprivate var block0: UnsafeRawPointer? { UnsafeRawPointer(bitPattern: UInt(bits >> 20) << 4) }
+  var block0: UnsafeRawPointer? { UnsafeRawPointer(bitPattern: UInt(bits >> 20) << 4) }
 }
 
 extension UnownedBlock {

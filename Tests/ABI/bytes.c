@@ -1,0 +1,135 @@
+/*
+ * bytes - the memory that an entry takes beyond its key, value, extended data and tag, by what its
+ * record holds, by policy and by tier: what malloc gave, beside the table in the head of
+ * Sources/Hutch/Memory/MemoryTier.swift
+ */
+#include "check.h"
+
+#include <malloc.h>
+
+enum { entries = 200000, key_size = 16, value_size = 100 };
+
+typedef struct record {
+  const char *name;
+  hutch_put_options options;
+  bool may_expire;
+  /* As in the table. */
+  int header;
+} record;
+
+static size_t given(void) {
+  struct mallinfo2 now = mallinfo2();
+  return now.uordblks + now.hblkhd;
+}
+
+static void put(hutch_cache *cache, uint64_t number, const record *record) {
+  char key[key_size] = {0}, value[value_size] = {0};
+  memcpy(key, &number, sizeof number);
+  hutch_put_options options = record->options;
+  options.struct_size = sizeof options;
+  bool is_plain = record->header == 32;
+  CHECK_OK(hutch_put(cache, key, sizeof key, value, sizeof value, is_plain ? NULL : &options, NULL));
+}
+
+/* What malloc gives for a block. */
+static double block(const record *record) {
+  int extended = (int)(record->options.extended_size + record->options.tag_size);
+  int start = (record->header + key_size + 15) / 16 * 16;
+  int all = (start + value_size + extended + 8 + 15) / 16 * 16;
+  return all - key_size - value_size - extended;
+}
+
+/* In a tier of `capacity` entries that so many are put into, which is no more than that, or twice
+   as many. */
+static double measure(const record *record, uint32_t policy, uint64_t capacity, uint64_t puts) {
+  hutch_options options = unlimited_options();
+  options.memory.count = capacity;
+  options.policy = policy;
+  size_t before = given();
+  hutch_cache *cache = open_cache(NULL, &options);
+  for (uint64_t i = 0; i < puts; i++) put(cache, i, record);
+  uint64_t count;
+  CHECK_OK(hutch_count(cache, &count));
+  CHECK_EQUAL(puts < capacity ? puts : capacity, count);
+  double bytes = (double)(given() - before) / (double)count;
+  CHECK_OK(hutch_close(cache));
+  return bytes - key_size - value_size -
+         (double)(record->options.extended_size + record->options.tag_size);
+}
+
+static const record records[] = {
+    {"plain", {0}, false, 32},
+    {"tag", {.tag = "tag", .tag_size = 3}, false, 48},
+    {"extended data", {.extended = "extended", .extended_size = 8}, false, 48},
+    {"cost", {.cost = 1}, false, 80},
+    {"time to live", {.time_to_live = HUTCH_HOUR}, true, 80},
+    {"time to idle", {.time_to_idle = HUTCH_HOUR}, true, 80},
+    {"all", {.time_to_live = HUTCH_HOUR, .cost = 2, .tag = "t", .tag_size = 1, .extended = "e",
+             .extended_size = 1}, true, 80},
+};
+
+static void check_within(const char *name, double least, double bytes, double most) {
+  printf("%-40s %6.1f: %.1f to %.1f\n", name, bytes, least, most);
+  fflush(stdout);
+  CHECK(least <= bytes && bytes <= most);
+}
+
+static void check_policy(const char *name, uint32_t policy, double least, double most) {
+  for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+    const record *r = &records[i];
+    double known = block(r) + (r->may_expire ? 16.1 : 0);
+    char line[80];
+    snprintf(line, sizeof line, "%s, %s", name, r->name);
+    check_within(line, known + least, measure(r, policy, entries, 2 * entries), known + most);
+  }
+}
+
+static void needs_malloc(void) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has another malloc");
+#endif
+}
+
+/* Word, slot, ghosts, sketch and shadows. */
+TEST(of_the_default_policy_at_capacity) {
+  needs_malloc();
+  check_policy("default", HUTCH_POLICY_DEFAULT, 9.2 + 8.1 + 4 + 2, 11 + 8.1 + 4 + 4 + 4);
+}
+
+/* Word and slot. */
+TEST(of_another_policy_at_capacity) {
+  needs_malloc();
+  check_policy("lru", HUTCH_POLICY_LRU, 9.2 + 16.1, 11 + 16.1 + 1);
+}
+
+/* Twice as many entries, five times over, take no more than what a tier that is just full does. */
+TEST(does_not_grow_with_evictions) {
+  needs_malloc();
+  double once = measure(&records[0], HUTCH_POLICY_DEFAULT, entries, 2 * entries);
+  double often = measure(&records[0], HUTCH_POLICY_DEFAULT, entries, 12 * entries);
+  check_within("ten evictions an entry", once - 0.5, often, once + 1);
+}
+
+/* Removals from between others, which leave their slots linked for a while, free them. */
+TEST(does_not_grow_with_removals) {
+  needs_malloc();
+  hutch_options options = unlimited_options();
+  size_t before = given();
+  hutch_cache *cache = open_cache(NULL, &options);
+  const uint64_t kept = 20000;
+  for (uint64_t i = 0; i < 40 * kept; i++) {
+    put(cache, i, &records[0]);
+    if (i <= kept) continue;
+    char key[key_size] = {0};
+    uint64_t old = i - 1;
+    memcpy(key, &old, sizeof old);
+    CHECK_OK(hutch_remove(cache, key, sizeof key));
+  }
+  uint64_t count;
+  CHECK_OK(hutch_count(cache, &count));
+  double bytes = (double)(given() - before) / (double)count - key_size - value_size;
+  CHECK_EQUAL(kept + 1, count);
+  double known = block(&records[0]) + 8.1;
+  check_within("after removals", known + 9.2, bytes, known + 15 + 5);
+  CHECK_OK(hutch_close(cache));
+}
