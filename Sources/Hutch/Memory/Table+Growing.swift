@@ -35,7 +35,7 @@ extension Table {
   private static func linesAtLast(_ expected: Int, depth: Int) -> Int? {
     let share = expected >> depth
     if share > mostLines * 7 { return nil }
-    return (share + Int(Double(share).squareRoot())) / 7 + 1
+    return (share + Int(Double(share).squareRoot())) * 4 / 27 + 1
   }
 
   private mutating func begin() throws(Failure) {

@@ -12,7 +12,7 @@ import CSystem
 /// table needs.
 ///
 /// If it is known how many entries the full tier will have, a segment that will not split again has
-/// as many lines as its share of them needs, and a few entries more by chance: load is about 0.83
+/// as many lines as its share of them needs, and a few entries more by chance: load is about 0.80
 /// then. In a full tier the number of a segment's entries goes up and down by chance alone, and a
 /// segment may be filled to 15/16 before it grows, since it does not shrink.
 ///
