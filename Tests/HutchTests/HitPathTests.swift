@@ -24,7 +24,22 @@ import Testing
   ) -> HitPath.Outcome {
     let target = HitPath.Target(
       buffer: buffer.baseAddress!, capacity: buffer.count, size: &size)
-    return path.copy(key.baseAddress!, key.count, kind(key), to: target)
+    return path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
+  }
+
+  private func contains(_ key: Bytes) -> HitPath.Outcome {
+    path.contains(key.baseAddress!, key.count, kind(key), isShared: isShared)
+  }
+
+  /// As the calls of the C ABI read.
+  private var isShared: Bool { !path.isUnbiased }
+
+  /// To one of the shards.
+  private func giveBias(_ number: UInt64) {
+    let lock = tier.lock(Int(number % UInt64(tier.shardCount)))
+    lock.lock()
+    lock.giveBias()
+    lock.unlock()
   }
 
   /// The kinds of code that read a key of this size, by turns.
@@ -74,6 +89,7 @@ import Testing
       }
       #expect(tier.shardCount > 1 || stored == 3000)
       for round in 0..<400 {
+        if round % 2 == 0 { giveBias(random.next()) }
         let chosen = (0..<1 + Int(random.next() % 16)).map { _ in
           Array(names[Int(random.next() % 6000)].utf8)
         }
@@ -110,6 +126,7 @@ import Testing
     var unusual = 0
     for step in 0..<120_000 {
       let number = UInt64.random(in: 0..<9000, using: &random)
+      if step % 40 == 0 { giveBias(random.next()) }
       // 1 to 40 bytes, always the same of a number.
       var name = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: Int(number % 40))
       withUnsafeBytes(of: number) { name.append(contentsOf: $0) }
@@ -141,23 +158,26 @@ import Testing
             hits += 1
             let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<size])
             #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
-            #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .done)
+            #expect(contains(key) == .done)
             var found = -1
             var extended = -1
             let target = HitPath.Target(
               buffer: buffer.baseAddress!, capacity: buffer.count, size: &found,
               extendedSize: &extended)
-            #expect(path.copy(key.baseAddress!, key.count, kind(key), to: target) == .done)
+            #expect(
+              path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
+                == .done)
             #expect(found == size && extended == 0)
             var value: OpaquePointer?
-            #expect(path.pin(key.baseAddress!, key.count, kind(key), &value) == .done)
+            #expect(
+              path.pin(key.baseAddress!, key.count, kind(key), isShared: isShared, &value) == .done)
             #expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
             UnownedBlock(UnsafeMutableRawPointer(value!)).release()
             hits += 2
           case .absent:
             misses += 1
             #expect(wanted.unowned == nil)
-            #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .absent)
+            #expect(contains(key) == .absent)
           case .unusual:
             unusual += 1
             #expect(wanted.unowned.map { $0.expires != 0 || $0.size > min(capacity, 4096) } == true)
@@ -204,7 +224,8 @@ import Testing
     tier.share(counters)
     #expect(path.isOpen)
     var outcomes = [HitPath.Outcome: Int]()
-    for _ in 0..<4000 {
+    for step in 0..<4000 {
+      if step % 20 == 0 { giveBias(0) }
       withBytes(names[Int(random.next() % 600)]) { key in
         let hash = tier.hash(key)
         if random.next() % 8 == 0 {
@@ -218,7 +239,7 @@ import Testing
         let before = tier.stats
         let outcome = copy(key, buffer, &copied)
         #expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
-        let isThere = path.contains(key.baseAddress!, key.count, kind(key))
+        let isThere = contains(key)
         #expect(isThere == (isCurrent ? .done : .unusual))
         #expect(tier.stats.hits - before.hits == (outcome == .done ? 1 : 0))
         #expect(tier.stats.misses == before.misses)
@@ -230,13 +251,213 @@ import Testing
     #expect(tier.violation() == nil)
   }
 
+  /// The first call that is no read ends a bias, and the next reads go as before. What was counted
+  /// under the locks of lines counts.
+  @Test func anyOtherCallEndsABias() throws {
+    let moment = clock.moment()
+    func put(_ key: Bytes) throws {
+      _ = try tier.put(key, key, tier.hash(key), at: moment)
+    }
+    func read(_ key: Bytes) -> Bool {
+      var room = (0, 0)
+      return withUnsafeMutableBytes(of: &room) { buffer in
+        var size = 0
+        return copy(key, buffer, &size) == .done && size == key.count
+      }
+    }
+    try withBytes("some key") { key in
+      try put(key)
+      let calls: [(MemoryTier) throws -> Void] = [
+        { _ in try put(key) },
+        { _ = $0.remove(key, $0.hash(key), at: moment) },
+        { $0.clear(keepingUnbacked: false, at: moment) },
+        { _ = $0.maintain(at: moment) },
+        {
+          #expect($0.lockAll(until: Deadline(after: Int64.max)))
+          #expect(!$0.lock(0).isBiased)
+          $0.unlockAll(inChild: true)
+        },
+      ]
+      for (i, call) in calls.enumerated() {
+        try put(key)
+        #expect(path.isUnbiased)
+        giveBias(0)
+        #expect(!path.isUnbiased && path.isOpen && tier.lock(0).isBiased)
+        #expect(read(key) && contains(key) == .done)
+        #expect(tier.lock(0).isBiased, "call \(i)")
+        try call(tier)
+        #expect(path.isUnbiased && !tier.lock(0).isBiased, "call \(i)")
+        #expect(read(key) == (contains(key) == .done))
+      }
+      #expect(tier.stats.hits == 8 && tier.stats.misses == 2)
+    }
+    #expect(tier.violation() == nil)
+  }
+
+  /// A bias that one thread only uses, or none, ends by what that thread reads. A write finds the
+  /// shard its own.
+  @Test func aBiasEndsWhereOneThreadReads() {
+    for number in 0..<5000 as Range<UInt64> { put(number, 0) }
+    let shards = UInt64(tier.shardCount)
+    #expect(shards > 1)
+    for biased in [0..<shards, 0..<1, shards - 1..<shards] {
+      for shard in biased { giveBias(shard) }
+      var reads: UInt64 = 0
+      let before = tier.stats
+      while !path.isUnbiased && reads < 20_000 {
+        _ = isThere(reads % 5)
+        reads += 1
+      }
+      #expect(path.isUnbiased && reads > 1000)
+      #expect((0..<Int(shards)).allSatisfy { !tier.lock($0).isBiased })
+      let after = tier.stats
+      #expect(after.hits + after.misses - before.hits - before.misses == reads)
+      put(1, 1)
+      #expect(isThere(1))
+    }
+    #expect(tier.violation() == nil)
+  }
+
+  /// Two threads that read by turns keep it.
+  @Test func twoReadersKeepABias() {
+    final class Shared: @unchecked Sendable {
+      let test: HitPathTests
+      let turn = Atomic<Int>(0)
+      let lines = Atomic<Int>(0)
+      init(_ test: HitPathTests) { self.test = test }
+    }
+    for number in 0..<5 as Range<UInt64> { put(number, 0) }
+    var lineCount = 0
+    tier.lock(0).forEachReader { _ in lineCount += 1 }
+    let mask = lineCount - 1
+    #expect(mask > 0)
+    var areApart = false
+    // The numbers of other threads lie between theirs, if those begin at the same time.
+    for _ in 0..<100 where !areApart {
+      let shared = Shared(self)
+      giveBias(0)
+      onThreads(2) { thread in
+        let line = ThreadState.number & mask
+        shared.lines.wrappingAdd(thread == 0 ? line : -line, ordering: .relaxed)
+        for turn in 0..<40 {
+          while shared.turn.load(ordering: .acquiring) != turn * 2 + thread { sched_yield() }
+          for number in 0..<500 as Range<UInt64> { _ = shared.test.isThere(number % 5) }
+          shared.turn.store(turn * 2 + thread + 1, ordering: .releasing)
+        }
+      }
+      areApart = shared.lines.load(ordering: .relaxed) != 0
+      #expect(!areApart || tier.lock(0).isBiased)
+      put(0, 0)
+    }
+    #expect(areApart && tier.stats.misses == 0)
+    #expect(tier.violation() == nil)
+  }
+
+  /// Threads read, most of the time under the locks of their lines, what others of them write over,
+  /// remove and evict. What is copied is whole, what is held stays, and each read is counted.
+  @Test func threadsShareAShard() throws {
+    final class Shared: @unchecked Sendable {
+      let test: HitPathTests
+      let reads = Atomic<UInt64>(0)
+      let shared = Atomic<UInt64>(0)
+      let wrong = Atomic<UInt64>(0)
+      init(_ test: HitPathTests) { self.test = test }
+    }
+    let shared = Shared(self)
+    let seed = testSeed
+    // Enough for several shards, and for evictions.
+    for number in 0..<5000 as Range<UInt64> { put(number, 0) }
+    onThreads(4) { thread in
+      var random = Random(seed: seed &+ UInt64(thread))
+      let test = shared.test
+      var room = InlineArray<64, UInt8>(repeating: 0)
+      for step in 0..<20_000 {
+        let chance = random.next() % 512
+        let number = random.next() % (chance % 2 == 0 ? 20 : 9000)
+        switch chance {
+        case 0..<3: test.put(number, UInt8(truncatingIfNeeded: step))
+        case 3:
+          withUnsafeBytes(of: test.name(number)) { key in
+            _ = test.tier.remove(key, test.tier.hash(key), at: test.clock.moment())
+          }
+        case 4: if step % 32 == 0 { _ = test.tier.maintain(at: test.clock.moment()) }
+        case 5: _ = test.tier.stats
+        case 6..<16: test.giveBias(random.next())
+        case 16..<20: test.path.endBiases()
+        default:
+          withUnsafeBytes(of: test.name(number)) { key in
+            let isShared = test.isShared
+            if isShared { shared.shared.wrappingAdd(1, ordering: .relaxed) }
+            shared.reads.wrappingAdd(1, ordering: .relaxed)
+            if chance % 4 == 0 {
+              var value: OpaquePointer?
+              guard
+                test.path.pin(key.baseAddress!, key.count, .short, isShared: isShared, &value)
+                  == .done
+              else { return }
+              let block = UnownedBlock(UnsafeMutableRawPointer(value!))
+              let first = block.value[0]
+              let version = block.version
+              if chance % 16 == 0 { _ = sched_yield() }
+              if block.version != version || !block.value.allSatisfy({ $0 == first }) {
+                shared.wrong.wrappingAdd(1, ordering: .relaxed)
+              }
+              block.release()
+            } else {
+              withUnsafeMutableBytes(of: &room) { buffer in
+                var size = 0
+                let target = HitPath.Target(
+                  buffer: buffer.baseAddress!, capacity: 64, size: &size)
+                let outcome = test.path.copy(
+                  key.baseAddress!, key.count, .short, isShared: isShared, to: target)
+                if outcome == .done, !buffer[..<size].allSatisfy({ $0 == buffer[0] }) {
+                  shared.wrong.wrappingAdd(1, ordering: .relaxed)
+                }
+                if outcome == .unusual { shared.wrong.wrappingAdd(1, ordering: .relaxed) }
+              }
+            }
+          }
+        }
+      }
+    }
+    let stats = tier.stats
+    #expect(shared.wrong.load(ordering: .relaxed) == 0, "seed \(seed)")
+    #expect(stats.hits + stats.misses == shared.reads.load(ordering: .relaxed), "seed \(seed)")
+    #expect(shared.shared.load(ordering: .relaxed) > 1000 && tier.shardCount > 1, "seed \(seed)")
+    #expect(tier.violation() == nil, "seed \(seed)")
+  }
+
+  private func name(_ number: UInt64) -> (UInt64, UInt64) { (number, ~number) }
+
+  private func isThere(_ number: UInt64) -> Bool {
+    withUnsafeBytes(of: name(number)) { key in
+      var room = InlineArray<64, UInt8>(repeating: 0)
+      return withUnsafeMutableBytes(of: &room) { buffer in
+        var size = 0
+        return copy(key, buffer, &size) == .done
+      }
+    }
+  }
+
+  /// A value of bytes that are all the same, of one size.
+  private func put(_ number: UInt64, _ byte: UInt8) {
+    withUnsafeBytes(of: name(number)) { key in
+      let value = [UInt8](repeating: byte, count: 48)
+      value.withUnsafeBytes { value in
+        let moment = clock.moment()
+        _ = try! tier.put(key, value, tier.hash(key), at: moment)
+        if tier.mayDivide { tier.divide(at: moment) }
+      }
+    }
+  }
+
   /// With a store below, what memory has not is for the long path to say.
   @Test func aMissIsAnAnswerOnlyOfAllThereIs() {
     tier.prepareHits(clock, isAll: false)
     withBytes("nothing here") { key in
       var size = 0
       #expect(copy(key, UnsafeMutableRawBufferPointer(start: &size, count: 8), &size) == .unusual)
-      #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .unusual)
+      #expect(contains(key) == .unusual)
     }
     #expect(tier.stats.misses == 0)
   }

@@ -86,10 +86,10 @@ public func hutch_get(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, out)),
-    let path = shortPath(cache.unsafelyUnwrapped)
+    let path = unbiasedPath(cache.unsafelyUnwrapped)
   {
     let outcome = path.pin(
-      key.unsafelyUnwrapped, key_size, .short, out.unsafelyUnwrapped)
+      key.unsafelyUnwrapped, key_size, .short, isShared: false, out.unsafelyUnwrapped)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent {
       out.pointee = nil
@@ -97,19 +97,19 @@ public func hutch_get(
     }
     return getting(cache, key, key_size, out)
   }
-  return gettingByLongKey(cache, key, key_size, out)
+  return gettingAnyhow(cache, key, key_size, out)
 }
 
 @inline(never)
 @_optimize(speed)
-private func gettingByLongKey(
+private func gettingAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>?
 ) -> hutch_status {
   if let key, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    switch path.pin(key, key_size, .any, out) {
+    switch path.pin(key, key_size, .any, isShared: true, out) {
     case .done: return Status.done.code
     case .absent:
       out.pointee = nil
@@ -143,10 +143,10 @@ public func hutch_get_into(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, buffer, size)),
-    let path = shortPath(cache.unsafelyUnwrapped)
+    let path = unbiasedPath(cache.unsafelyUnwrapped)
   {
     let outcome = path.copy(
-      key.unsafelyUnwrapped, key_size, .short,
+      key.unsafelyUnwrapped, key_size, .short, isShared: false,
       to: HitPath.Target(
         buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
     if _fastPath(outcome == .done) { return Status.done.code }
@@ -154,20 +154,30 @@ public func hutch_get_into(
     if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
     return gettingInto(cache, key, key_size, buffer, capacity, size)
   }
-  return gettingIntoByLongKey(cache, key, key_size, buffer, capacity, size)
+  return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
 }
 
-/// One copy of the path by a long key, for calls with and without extended data.
+/// One copy of the path by a long key, and of that where shards may have a bias, for calls with and
+/// without extended data.
 @inline(never)
 @_optimize(speed)
-private func copyingByLongKey(
+private func copyingAnyhow(
   _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int, to target: HitPath.Target
 ) -> HitPath.Outcome {
-  path.copy(key, key_size, .any, to: target)
+  path.copy(key, key_size, .any, isShared: true, to: target)
+}
+
+/// Likewise, by a small key.
+@inline(never)
+@_optimize(speed)
+private func copyingShared(
+  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int, to target: HitPath.Target
+) -> HitPath.Outcome {
+  path.copy(key, key_size, .small, isShared: true, to: target)
 }
 
 @inline(never)
-private func gettingIntoByLongKey(
+private func gettingIntoAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
 ) -> hutch_status {
@@ -175,7 +185,11 @@ private func gettingIntoByLongKey(
     let path = shortPath(cache)
   {
     let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
-    switch copyingByLongKey(path, key, key_size, to: target) {
+    let outcome =
+      HitPath.isSmall(key_size)
+      ? copyingShared(path, key, key_size, to: target)
+      : copyingAnyhow(path, key, key_size, to: target)
+    switch outcome {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break
@@ -220,11 +234,11 @@ public func hutch_look(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
 ) -> hutch_status {
   if _fastPath(HitPath.isSmall(key_size)), _fastPath(areThere(cache, key, buffer, out)),
-    _fastPath(isPlain(flags, out)), let path = shortPath(cache.unsafelyUnwrapped)
+    _fastPath(isPlain(flags, out)), let path = unbiasedPath(cache.unsafelyUnwrapped)
   {
     let out = out.unsafelyUnwrapped
     let outcome = path.copy(
-      key.unsafelyUnwrapped, key_size, .small,
+      key.unsafelyUnwrapped, key_size, .small, isShared: false,
       to: target(buffer.unsafelyUnwrapped, capacity, out))
     if _fastPath(outcome == .done) {
       out.pointee.value = nil
@@ -236,18 +250,18 @@ public func hutch_look(
     }
     return looking(cache, key, key_size, flags, buffer, capacity, out)
   }
-  return lookingByLongKey(cache, key, key_size, flags, buffer, capacity, out)
+  return lookingAnyhow(cache, key, key_size, flags, buffer, capacity, out)
 }
 
 @inline(never)
-private func lookingByLongKey(
+private func lookingAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
   if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     isPlain(flags, out), let path = shortPath(cache)
   {
-    switch copyingByLongKey(path, key, key_size, to: target(buffer, capacity, out)) {
+    switch copyingAnyhow(path, key, key_size, to: target(buffer, capacity, out)) {
     case .done:
       out.pointee.value = nil
       return Status.done.code
@@ -319,22 +333,22 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  if _fastPath(HitPath.isSmall(key_size)), let key, let path = shortPath(cache) {
-    let outcome = path.contains(key, key_size, .small)
+  if _fastPath(HitPath.isSmall(key_size)), let key, let path = unbiasedPath(cache) {
+    let outcome = path.contains(key, key_size, .small, isShared: false)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
     return containing(cache, key, key_size)
   }
-  return containingLongKey(cache, key, key_size)
+  return containingAnyhow(cache, key, key_size)
 }
 
 @inline(never)
 @_optimize(speed)
-private func containingLongKey(
+private func containingAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
   if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
-    switch path.contains(key, key_size, .any) {
+    switch path.contains(key, key_size, .any, isShared: true) {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break

@@ -447,6 +447,15 @@ final class Handle {
     return nil
   }
 
+  /// The same, while no shard has a bias.
+  @inline(__always)
+  var unbiasedPath: HitPath? {
+    if _fastPath(hits.isUnbiased) {
+      if _fastPath(!opening.isClosed) { return hits }
+    }
+    return nil
+  }
+
   /// Whether calls through it can be answered.
   @inline(__always)
   func check() throws(Failure) {

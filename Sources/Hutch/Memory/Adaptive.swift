@@ -31,8 +31,8 @@ struct Adaptive: ~Copyable {
   private var mode = Mode.number(Mode.first)
   /// The sample's bits, and what hits are compared with: all bits while the credit is used up.
   private var sampled = UInt64.max
-  /// A hit on a key whose hash has none of these bits is told by `sample`.
-  private(set) var sampleMask = UInt64.max
+  /// `sampleMask`. Reads that share a shard look at it while one of them changes it.
+  private let mask = Atomic<UInt64>(.max)
   /// How many sampled hits the shadows are still told of. Where nearly everything hits there is
   /// nothing to choose, and a hit in a small cache costs no more than in a large one.
   private var credit = 0
@@ -52,6 +52,13 @@ struct Adaptive: ~Copyable {
     tuning = common.tuning()
     ghosts = Ghosts()
     follow()
+  }
+
+  /// A hit on a key whose hash has none of these bits is told by `sample`.
+  @inline(__always)
+  private(set) var sampleMask: UInt64 {
+    get { mask.load(ordering: .relaxed) }
+    nonmutating set { mask.store(newValue, ordering: .relaxed) }
   }
 
   // MARK: capacity

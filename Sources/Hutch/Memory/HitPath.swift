@@ -11,10 +11,14 @@ import Synchronization
 /// A read finds anything else (a time to live, a value that does not fit the buffer) before it has
 /// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
-/// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
-/// read so, and `never` otherwise. So in the child of a fork it is another number, until the child
-/// has made the cache its own; a cache that the child cannot have stays closed to it. `pass` is
-/// changed with every lock of the tier held, or before the first call.
+/// INVARIANT. The lower half of `pass` is the count of forks of this process (Process.forks) while
+/// the cache may be read so, and `never` otherwise. So in the child of a fork it is another number,
+/// until the child has made the cache its own; a cache that the child cannot have stays closed to
+/// it. It changes with every lock of the tier held, or before the first call.
+///
+/// The upper half is the number of shards with a bias (ShardLock.swift). While it is 0, as it is
+/// where one thread reads at a time, short keys are read by code that knows of no bias: one
+/// comparison tells both. All other reads look for the bias of their shard.
 struct HitPath {
   /// One cache line, which every call reads and hardly any writes.
   private struct Line: ~Copyable {
@@ -22,12 +26,12 @@ struct HitPath {
     let shards: UnsafeMutableRawPointer
     /// How a hash leads to its shard. Changes once, under the lock of the first shard.
     let way: Atomic<UInt64>
-    let pass: Atomic<UInt32>
-    /// Whether a key that memory has not is in no tier.
-    var isAll: Bool
+    let pass: Atomic<UInt64>
     /// Not nil: processes share the directory. Changes with every lock of the tier held, or before
     /// the first call.
     var coherence: CoherenceCounters?
+    /// Whether a key that memory has not is in no tier.
+    var isAll: Bool
     /// The cache's, which the cache keeps.
     var clock: Unmanaged<Clock>?
     /// The tier's, which keeps this.
@@ -35,7 +39,7 @@ struct HitPath {
   }
 
   private let line: UnsafeMutablePointer<Line>
-  private static var never: UInt32 { .max }
+  private static var never: UInt64 { UInt64(UInt32.max) }
   /// A hit reads the first 64 bytes, a put the bytes behind them too.
   private static var lineSize: Int { 128 }
 
@@ -47,7 +51,7 @@ struct HitPath {
       path.line.initialize(
         to: Line(
           hash: hash, shards: shards, way: Atomic(Way(bits: 0).word),
-          pass: Atomic(HitPath.never), isAll: false, coherence: nil, clock: nil, tier: nil))
+          pass: Atomic(HitPath.never), coherence: nil, isAll: false, clock: nil, tier: nil))
     }
   }
 
@@ -90,14 +94,27 @@ struct HitPath {
 
   /// Reads may go this way in this process, if the clock is the system's.
   func open() {
-    if line.pointee.clock != nil { line.pointee.pass.store(Process.forks, ordering: .relaxed) }
+    if line.pointee.clock != nil {
+      line.pointee.pass.store(UInt64(Process.forks), ordering: .relaxed)
+    }
   }
 
   /// Reads go the long way from here on, but for those that are on their way.
   func close() { line.pointee.pass.store(HitPath.never, ordering: .relaxed) }
 
   @inline(__always)
-  var isOpen: Bool { !Process.isParents(line.pointee.pass.load(ordering: .relaxed)) }
+  var isOpen: Bool {
+    !Process.isParents(UInt32(truncatingIfNeeded: line.pointee.pass.load(ordering: .relaxed)))
+  }
+
+  /// Open, and no shard has a bias.
+  @inline(__always)
+  var isUnbiased: Bool { line.pointee.pass.load(ordering: .relaxed) == UInt64(Process.forks) }
+
+  /// A shard more has a bias, or one less: 1 or -1. Under the shard's lock.
+  func countBias(_ change: Int64) {
+    line.pointee.pass.wrappingAdd(UInt64(bitPattern: change &<< 32), ordering: .relaxed)
+  }
 
   @inline(__always) var isAll: Bool { line.pointee.isAll }
 
@@ -109,7 +126,7 @@ struct HitPath {
   /// False: another process may have written the key, and the long path counts a miss.
   @inline(__always)
   private func isCurrent(_ block: UnownedBlock) -> Bool {
-    line.pointee.coherence == nil || isCurrentForAll(block)
+    _fastPath(line.pointee.coherence == nil) || isCurrentForAll(block)
   }
 
   @inline(never)
@@ -152,24 +169,17 @@ struct HitPath {
   @inline(__always)
   static func isSmall(_ keySize: Int) -> Bool { UInt(bitPattern: keySize &- 4) <= 12 }
 
-  /// Where a read looks: a shard, its lock held.
-  struct Spot {
-    fileprivate let raw: UnsafeMutableRawPointer
-
-    @inline(__always)
-    fileprivate var shard: UnsafeMutablePointer<Shard> {
-      (raw + MemoryTier.lockSize).assumingMemoryBound(to: Shard.self)
-    }
-    @inline(__always) fileprivate func unlock() { LockInPlace(at: raw).unlock() }
-  }
+  /// Where a read looks: a shard, and the lock that is held.
+  typealias Spot = ShardLock.Reading
 
   /// Calls `use` with the entry that it finds; `use` returns whether the call needs that entry.
+  /// `isShared`: a constant; false where no shard has a bias, or had none a moment ago.
   /// Rare cases are left to `search`, which goes on with `findSlowly`, so that no loop and no call
   /// is on the path of the others.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isAccess: Bool = true,
-    _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
+    isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let hash =
       switch kind {
@@ -178,28 +188,29 @@ struct HitPath {
       case .small: line.pointee.hash.smallEntry(key, keySize)
       case .any: line.pointee.hash.entry(key, keySize)
       }
-    return find(key, keySize, hash, kind, isAccess: isAccess, use, search: search)
+    return find(
+      key, keySize, hash, kind, isShared: isShared, isAccess: isAccess, use, search: search)
   }
 
   /// As above, of a key whose hash is known.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize, isAccess: Bool = true,
-    _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize, isShared: Bool,
+    isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let way = self.way
-    let spot = self.spot(hash, way)
-    LockInPlace(at: spot.raw).lock()
+    let lock = self.lock(hash, way)
+    let spot = isShared ? lock.lockToReadShared() : lock.lockToRead()
     let localHash = way.local(hash)
-    guard let route = spot.shard.pointee.entries.table.route(localHash) else {
+    guard let route = lock.shard.pointee.entries.table.route(localHash) else {
       return miss(key, keySize, localHash, spot, isAccess: isAccess)
     }
     var isAbsent = false
-    guard let place = spot.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
+    guard let place = lock.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
       return isAbsent
         ? miss(key, keySize, localHash, spot, isAccess: isAccess) : search(spot)
     }
-    let word = place.pointee
+    let word = place.word
     if _fastPath(!word.isTimed), let block = word.blockIfAny {
       block.prefetchValue()
       // For short keys once for each kind of header, so that its size is a number in the code.
@@ -237,37 +248,47 @@ struct HitPath {
   }
 
   @inline(__always)
-  private func spot(_ hash: UInt64, _ way: Way) -> Spot {
-    Spot(raw: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
+  private func lock(_ hash: UInt64, _ way: Way) -> ShardLock {
+    ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
   }
 
-  /// Of `find`: goes on in a place of its own. The hash and the way are made anew: to keep them for
-  /// this would take the others two registers.
+  /// Of `find`: goes on in a place of its own.
   @inline(__always)
   func findSlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
     _ use: (Hit) -> Bool
   ) -> Outcome {
+    var isAbsent = false
+    guard let hit = search(key, keySize, spot, &isAbsent) else {
+      return end(spot, isAbsent: isAbsent, isAccess: isAccess)
+    }
+    let isUsed = use(hit)
+    spot.unlock()
+    return isUsed ? .done : .unusual
+  }
+
+  /// The hash and the way are made anew: to keep them for this would take the others two registers.
+  @inline(never)
+  @_optimize(speed)
+  private func search(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, _ isAbsent: inout Bool
+  ) -> Hit? {
     let way = self.way
     let hash = self.hash(key, keySize)
     let localHash = way.local(hash)
     // As in `miss`.
-    guard self.spot(hash, way).raw == spot.raw else {
-      spot.unlock()
-      return .unusual
-    }
-    let found = spot.shard.pointee.entries.table.findAtOnce(
+    guard lock(hash, way).raw == spot.lock.raw else { return nil }
+    let found = spot.lock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
-    guard let place = found else { return end(spot, isAbsent: true, isAccess: isAccess) }
-    let word = place.pointee
-    let isUsed =
-      !word.isTimed && isCurrent(word.block)
-      && use(
-        Hit(
-          spot: spot, place: place, word: word, hash: localHash, block: word.block,
-          shape: word.block.shape))
-    spot.unlock()
-    return isUsed ? .done : .unusual
+    guard let place = found else {
+      isAbsent = true
+      return nil
+    }
+    let word = place.word
+    if word.isTimed || !isCurrent(word.block) { return nil }
+    return Hit(
+      spot: spot, place: place, word: word, hash: localHash, block: word.block,
+      shape: word.block.shape)
   }
 
   /// There is no entry, if the read has looked in the right place. A read that waited while the
@@ -278,7 +299,7 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
     let isRight =
-      way.bits == 0 || spot.raw != line.pointee.shards || isWay(key, keySize, localHash)
+      way.bits == 0 || spot.lock.raw != line.pointee.shards || isWay(key, keySize, localHash)
     return end(spot, isAbsent: isRight, isAccess: isAccess)
   }
 
@@ -293,7 +314,7 @@ struct HitPath {
   @inline(__always)
   private func end(_ spot: Spot, isAbsent: Bool, isAccess: Bool) -> Outcome {
     let isAbsent = isAbsent && line.pointee.isAll
-    if isAbsent && isAccess { spot.shard.pointee.misses.add(1) }
+    if isAbsent && isAccess { spot.line.pointee.misses.add(1) }
     spot.unlock()
     return isAbsent ? .absent : .unusual
   }
@@ -301,27 +322,32 @@ struct HitPath {
   /// Counts the hit as an access.
   @inline(__always)
   func note(_ hit: Hit) {
-    let shard = hit.spot.shard
-    shard.pointee.hits.add(1)
-    if _slowPath(shard.pointee.isTimeToTick) { readClock(hit.spot) }
+    let spot = hit.spot
+    spot.line.pointee.hits.add(1)
+    if _slowPath(spot.line.pointee.isTimeToTick) { readClock(spot) }
+    let shard = spot.lock.shard
     let clock = shard.pointee.clock
     if _slowPath(hit.block.stamp != clock) { hit.block.stamp = clock }
     // One more, unless it is at its most.
     let more = hit.word.bits &+ 1
-    if more & Word.mostUses != 0 { hit.place.pointee.bits = more }
+    if more & Word.mostUses != 0 { hit.place.set(Word(bits: more)) }
     if _slowPath(hit.hash & shard.pointee.policy.adaptive.sampleMask == 0) {
-      HitPath.sample(hit.spot, hit.hash, hit.block)
+      HitPath.sample(spot, hit.hash, hit.block)
     }
   }
 
   @inline(never)
   private func readClock(_ spot: Spot) {
-    spot.shard.pointee.setClock(now)
+    spot.line.pointee.startTicks()
+    spot.lock.shard.pointee.renewClock(now)
+    if !isUnbiased && spot.isAlone { endBiases() }
   }
 
   @inline(never)
   private static func sample(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
-    spot.shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
+    spot.sample {
+      spot.lock.shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
+    }
   }
 
   // MARK: the parts of an entry
@@ -336,7 +362,7 @@ struct HitPath {
     let buffer: UnsafeMutableRawPointer
     let capacity: Int
     let size: UnsafeMutablePointer<Int>
-    /// Not nil: the extended data go behind the value. A constant of each caller, as is `KeySize`.
+    /// Not nil: the extended data go behind the value. A constant of fast callers, as is `KeySize`.
     var extendedSize: UnsafeMutablePointer<Int>?
 
     /// False: not all of it fits, or it is large.
@@ -368,11 +394,10 @@ struct HitPath {
   /// Copies a value, or leaves the target as it is.
   @inline(__always)
   func copy(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, to target: Target
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool, to target: Target
   ) -> Outcome {
-    find(key, keySize, kind, { target.take($0, kind, from: self) }) {
-      target.extendedSize == nil
-        ? copySlowly(key, keySize, $0, to: target) : lookSlowly(key, keySize, $0, to: target)
+    find(key, keySize, kind, isShared: isShared, { target.take($0, kind, from: self) }) {
+      copySlowly(key, keySize, $0, to: target)
     }
   }
 
@@ -384,21 +409,15 @@ struct HitPath {
     findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
   }
 
-  /// The same code with another constant.
-  @inline(never)
-  private func lookSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
-  ) -> Outcome {
-    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
-  }
-
   /// Makes a reference.
   @inline(__always)
   func pin(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    find(key, keySize, kind, { pin($0, out) }) { pinSlowly(key, keySize, $0, out) }
+    find(key, keySize, kind, isShared: isShared, { pin($0, out) }) {
+      pinSlowly(key, keySize, $0, out)
+    }
   }
 
   @inline(never)
@@ -421,14 +440,16 @@ struct HitPath {
 extension HitPath {
   /// Whether there is an entry; no access.
   @inline(__always)
-  func contains(_ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize) -> Outcome {
-    find(key, keySize, kind, isAccess: false, { _ in true }) { containsSlowly(key, keySize, $0) }
+  func contains(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
+  ) -> Outcome {
+    find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
+      containsSlowly(key, keySize, $0)
+    }
   }
 
   @inline(never)
-  private func containsSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot
-  ) -> Outcome {
+  private func containsSlowly(_ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot) -> Outcome {
     findSlowly(key, keySize, spot, isAccess: false) { _ in true }
   }
 }

@@ -52,8 +52,8 @@ extension HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    find(
-      key, keySize, hash, HitPath.isShort(keySize) ? .short : .any, { pin($0, out) },
-      search: { pinSlowly(key, keySize, $0, out) })
+    find(key, keySize, hash, .any, isShared: true, { pin($0, out) }) {
+      pinSlowly(key, keySize, $0, out)
+    }
   }
 }

@@ -16,6 +16,7 @@ extension MemoryTier {
   }
 
   func unlockAll(inChild: Bool = false) {
+    if inChild { lock(0).renewReaders() }
     for index in 0..<shardCount {
       if inChild { lock(index).forgetWaiters() }
       lock(index).unlock()

@@ -10,17 +10,15 @@ extension MemoryTier {
     var expired = false
     let held = hold(hash)
     if let coherence { coherence.prefetch(hash) }
-    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
-      if !countsMiss { held.shard.pointee.misses.subtract(1) }
-      held.lock.unlock()
-      if expired { reclaim(key, hash, at: at) }
-      return nil
+    let found = held.shard.pointee.access(key, held.hash, at: at, &expired)
+    if let block = found, isCurrent(block, hash) {
+      held.lock.line.pointee.hits.add(1)
+      return (block, held)
     }
-    if let coherence, !coherence.isCurrent(block, hash) {
-      miss(held, counts: countsMiss)
-      return nil
-    }
-    return (block, held)
+    if countsMiss { held.lock.line.pointee.misses.add(1) }
+    held.lock.unlock()
+    if expired { reclaim(key, hash, at: at) }
+    return nil
   }
 
   /// A reference to the entry's block; an access.
@@ -30,14 +28,6 @@ extension MemoryTier {
     let reference = block.retained()
     held.lock.unlock()
     return reference
-  }
-
-  /// An access found an entry that is stale: it is as if there was none.
-  @inline(never)
-  private func miss(_ held: Held, counts: Bool) {
-    held.shard.pointee.hits.subtract(1)
-    if counts { held.shard.pointee.misses.add(1) }
-    held.lock.unlock()
   }
 
   /// Removes an entry that a read found expired.
@@ -105,9 +95,9 @@ extension MemoryTier {
       bits &= bits &- 1
       let index = way.shard(hash)
       let lock = lock(index)
-      lock.lock()
-      look(shard(index).pointee.entries.table, way.local(hash))
-      lock.unlock()
+      let reading = lock.lockToReadShared()
+      look(lock.shard.pointee.entries.table, way.local(hash))
+      reading.unlock()
     }
   }
 

@@ -12,8 +12,9 @@ import Synchronization
 /// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
 /// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
 /// the lock is free. (A fork takes them all, in their order: MemoryTier+Fork.swift.) Counters are
-/// written under the lock and read by any thread. The only lock that is taken under a shard's is
-/// the selector's (Selector.swift), which takes none.
+/// written under the lock and read by any thread. Reads that would often wait for each other share
+/// a shard: each takes a lock that is its thread's in place of the shard's (ShardLock.swift). The
+/// only lock that is taken under either is the selector's (Selector.swift), which takes none.
 ///
 /// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
 /// where 15 bits of hash tell the entry from its neighbours, and the block with the key. A hit
@@ -111,9 +112,11 @@ final class MemoryTier {
     budget = try Budget(limits)
     held = try HeldCounts()
     mostBits = UInt64(bits)
-    memory = try Allocation.lines((MemoryTier.stride / 64) << Int(bits))
+    let size = MemoryTier.stride << Int(bits)
+    memory = try Allocation.lines(size / 64 + ShardLock.lines(ofReaders: 1 << Int(bits)))
     front = try HitPath(hash, shards: memory)
-    lock(0).initialize()
+    initialize(lock(0))
+    lock(0).forEachReader(initialize)
     lock(0).lock()
     makeShard(0, of: 0, ages: limits.ages)
     lock(0).unlock()
@@ -161,19 +164,17 @@ final class MemoryTier {
 
   // MARK: shards
 
-  /// The bytes that a shard's lock takes of its first line.
-  static var lockSize: Int { 64 }
-  static var stride: Int { (lockSize + MemoryLayout<Shard>.size + 63) & ~63 }
+  static var stride: Int { (ShardLock.size + MemoryLayout<Shard>.size + 63) & ~63 }
 
   @inline(__always)
-  func lock(_ index: Int) -> LockInPlace {
-    LockInPlace(at: memory + index &* MemoryTier.stride)
-  }
+  func lock(_ index: Int) -> ShardLock { ShardLock(at: memory + index &* MemoryTier.stride) }
 
   @inline(__always)
-  func shard(_ index: Int) -> UnsafeMutablePointer<Shard> {
-    (memory + (index &* MemoryTier.stride &+ MemoryTier.lockSize))
-      .assumingMemoryBound(to: Shard.self)
+  func shard(_ index: Int) -> UnsafeMutablePointer<Shard> { lock(index).shard }
+
+  /// There are as many lines of readers as there may be shards, behind them.
+  private func initialize(_ lock: ShardLock) {
+    lock.initialize(front, memory + MemoryTier.stride << Int(mostBits), 1 << Int(mostBits))
   }
 
   static func position(_ index: Int, of bits: UInt64) -> ShardPosition {
@@ -182,10 +183,8 @@ final class MemoryTier {
 
   /// With the lock of shard 0 held: a policy takes the selector's lock.
   func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
-    if index > 0 { lock(index).initialize() }
-    (memory + (index * MemoryTier.stride + MemoryTier.lockSize))
-      .bindMemory(to: Shard.self, capacity: 1)
-      .initialize(to: Shard(MemoryTier.position(index, of: bits), common, ages: ages))
+    if index > 0 { initialize(lock(index)) }
+    shard(index).initialize(to: Shard(MemoryTier.position(index, of: bits), common, ages: ages))
   }
 
   /// log2 of the number of shards.
@@ -196,7 +195,7 @@ final class MemoryTier {
   /// A shard whose lock is held, and the bits of a hash that the shard goes by.
   struct Held {
     let shard: UnsafeMutablePointer<Shard>
-    let lock: LockInPlace
+    let lock: ShardLock
     let hash: UInt64
   }
 
@@ -277,6 +276,14 @@ final class MemoryTier {
     return sum
   }
 
+  /// Of what reads count.
+  private func sumOfLines(_ part: (borrowing ShardLock.Line) -> UInt64) -> UInt64 {
+    var sum: UInt64 = 0
+    for i in 0..<shardCount { sum &+= part(lock(i).line.pointee) }
+    lock(0).forEachReader { sum &+= part($0.line.pointee) }
+    return sum
+  }
+
   /// The ages that count for entries without their own. The first shard takes notice of others
   /// first.
   var ages: Ages { with(index: 0) { $0.ages } }
@@ -292,8 +299,8 @@ final class MemoryTier {
     var stats = TierStats(isUp: true)
     stats.count = count
     stats.cost = cost
-    stats.hits = sum { $0.hits.value }
-    stats.misses = sum { $0.misses.value }
+    stats.hits = sumOfLines { $0.hits.value }
+    stats.misses = sumOfLines { $0.misses.value }
     stats.puts = sum { $0.puts.value }
     stats.removals = sum { $0.removals.value }
     stats.evictions = sum { $0.evictions.value }

@@ -1,18 +1,18 @@
 import CSystem
+import Synchronization
 
 /// One shard: entries, the policy's state and counters. Everything here happens under the
-/// shard's lock, but for reading the counters; nothing here waits, frees a block or calls out.
+/// shard's lock, but for reading the counters, and for reads that share the shard
+/// (ShardLock.swift). Nothing here waits, frees a block or calls out.
 struct Shard: ~Copyable {
   var entries: Entries
   var policy: Policy
   /// The tier's, as this shard has taken notice of them.
   var ages: Ages
-  /// Now, in the units of stamps; renewed by the way, see `tick`.
-  private(set) var clock: UInt16 = 0
+  /// `clock`.
+  private let time = Atomic<UInt16>(0)
   private var callsToTick: UInt8 = 1
 
-  let hits = Counter()
-  let misses = Counter()
   let puts = Counter()
   let removals = Counter()
   let evictions = Counter()
@@ -37,6 +37,9 @@ struct Shard: ~Copyable {
   /// Stamps count in units of 2^36 ns, 69 seconds: 16 bits wrap after 52 days.
   private static var stampShift: Int64 { 36 }
 
+  /// Now, in the units of stamps; renewed by the way, see `tick`.
+  @inline(__always) var clock: UInt16 { time.load(ordering: .relaxed) }
+
   /// Keeps `clock` about right at no cost that shows: every 16th call reads the clock.
   @inline(__always)
   mutating func tick(_ at: Moment) {
@@ -57,8 +60,14 @@ struct Shard: ~Copyable {
 
   @inline(__always)
   mutating func setClock(_ time: Int64) {
-    clock = UInt16(truncatingIfNeeded: time >> Shard.stampShift)
+    self.time.store(UInt16(truncatingIfNeeded: time >> Shard.stampShift), ordering: .relaxed)
     callsToTick = 16
+  }
+
+  /// For a read that shares the shard with others.
+  func renewClock(_ time: Int64) {
+    let now = UInt16(truncatingIfNeeded: time >> Shard.stampShift)
+    if now != clock { self.time.store(now, ordering: .relaxed) }
   }
 
   /// When the entry was last read, as far as that is kept: exact if it has a time to idle.
@@ -119,17 +128,12 @@ struct Shard: ~Copyable {
   mutating func access(
     _ key: Bytes, _ hash: UInt64, at: Moment, _ expired: inout Bool
   ) -> UnownedBlock? {
-    guard let place = entries.table.findAtOnce(key, hash) else {
-      misses.add(1)
-      return nil
-    }
+    guard let place = entries.table.findAtOnce(key, hash) else { return nil }
     let block = place.pointee.block
     if place.pointee.isTimed && !noteTimedAccess(block, at: at) {
-      misses.add(1)
       expired = true
       return nil
     }
-    hits.add(1)
     tick(at)
     if block.stamp != clock { block.stamp = clock }
     noteUse(place, block, hash)

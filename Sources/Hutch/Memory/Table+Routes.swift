@@ -12,6 +12,10 @@ extension Table {
     fileprivate let home: Int
   }
 
+  /// Whether a line has a vacant word: no entry whose home it is, or is before it, is behind it.
+  @inline(__always)
+  static func hasEnd(_ line: Line) -> Bool { (line + (wordsPerLine - 1)).word.isVacant }
+
   /// Nil: the table has never had an entry.
   @inline(__always)
   func route(_ hash: UInt64) -> Route? {
@@ -30,14 +34,14 @@ extension Table {
     let line = route.segment.line(route.home)
     let matches = Matches(line, tag: route.tag, kind: 0)
     if _fastPath(!matches.isEmpty) { return matches.first(of: line) }
-    if line[Table.wordsPerLine - 1].isVacant {
+    if Table.hasEnd(line) {
       isAbsent = true
       return nil
     }
     let second = route.segment.line(Table.next(route.home, route.segment))
     let others = Matches(second, tag: route.tag, kind: 0)
     if _fastPath(!others.isEmpty) { return others.first(of: second) }
-    isAbsent = second[Table.wordsPerLine - 1].isVacant
+    isAbsent = Table.hasEnd(second)
     return nil
   }
 

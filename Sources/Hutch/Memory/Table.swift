@@ -152,10 +152,11 @@ struct Table: ~Copyable {
       var matches = Matches(line, tag: tag, kind: kind)
       while !matches.isEmpty {
         let place = matches.first(of: line)
-        if !place.pointee.isVacant && isIt(place.pointee.block) { return place }
+        let word = place.word
+        if !word.isVacant && isIt(word.block) { return place }
         matches.removeFirst()
       }
-      if line[Table.wordsPerLine - 1].isVacant { return nil }
+      if Table.hasEnd(line) { return nil }
       at = Table.next(at, segment)
     } while at != home
     return nil
@@ -187,7 +188,7 @@ struct Table: ~Copyable {
     let line = segment.line(segment.home(tag))
     let matches = Matches(line, tag: tag, kind: 0)
     // The first 16 bytes of nothing are asked for in vain.
-    if _fastPath(!matches.isEmpty) { hutch_prefetch(matches.first(of: line).pointee.block0) }
+    if _fastPath(!matches.isEmpty) { hutch_prefetch(matches.first(of: line).word.block0) }
   }
 
   /// For all else: one copy of the code for all policies.

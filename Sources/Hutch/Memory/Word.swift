@@ -1,3 +1,5 @@
+import Synchronization
+
 /// The table's word for an entry, in the cache line that a lookup reads first: where its
 /// block is, enough of its hash to tell it from its neighbours, and what a hit changes.
 ///
@@ -99,4 +101,15 @@ struct Word {
   func with(tag: UInt64) -> Word {
     Word(bits: bits & ~Word.tagMask | tag << Word.tagShift)
   }
+}
+
+/// Reads that share a shard (ShardLock.swift) look at words whose uses others of them change.
+extension UnsafeMutablePointer<Word> {
+  @inline(__always)
+  private var atomic: UnsafeMutablePointer<Atomic<UInt64>> {
+    UnsafeMutableRawPointer(self).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+  @inline(__always) var word: Word { Word(bits: atomic.pointee.load(ordering: .relaxed)) }
+  @inline(__always)
+  func set(_ word: Word) { atomic.pointee.store(word.bits, ordering: .relaxed) }
 }

@@ -260,13 +260,6 @@ struct UnownedBlock {
     nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.slot, as: UInt32.self) }
   }
 
-  /// The last access that the memory tier saw, in its own coarse units.
-  var stamp: UInt16 {
-    @inline(__always) get { load(At.stamp, UInt16.self) }
-    @inline(__always)
-    nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.stamp, as: UInt16.self) }
-  }
-
   /// The record as the write made it: accessed is created.
   var record: Record {
     var record = lifetime

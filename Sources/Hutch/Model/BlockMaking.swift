@@ -191,3 +191,18 @@ extension UnownedBlock {
     return block
   }
 }
+
+extension UnownedBlock {
+  /// The last access that the memory tier saw, in its own coarse units. Atomic: reads that share
+  /// a shard change it at once.
+  var stamp: UInt16 {
+    @inline(__always) get { atomicStamp.pointee.load(ordering: .relaxed) }
+    @inline(__always)
+    nonmutating set { atomicStamp.pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  @inline(__always)
+  private var atomicStamp: UnsafeMutablePointer<Atomic<UInt16>> {
+    (raw + At.stamp).assumingMemoryBound(to: Atomic<UInt16>.self)
+  }
+}

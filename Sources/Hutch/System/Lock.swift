@@ -109,7 +109,7 @@ struct LockInPlace {
 
   /// One instruction tests the bit and sets it.
   @inline(__always)
-  private func take() -> Bool {
+  func take() -> Bool {
     held.pointee.bitwiseOr(1, ordering: .acquiring).oldValue & 1 == 0
   }
 
@@ -144,8 +144,9 @@ struct LockInPlace {
   @inline(never)
   private func wake() { hutch_futex_wake_one(held) }
 
+  /// Waits for the lock, which another thread has.
   @inline(never)
-  private func lockSlowly() {
+  func lockSlowly() {
     for _ in 0..<64 {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return }
