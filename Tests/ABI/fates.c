@@ -215,10 +215,9 @@ static void check_rest(world *w) {
                      : in_memory && in_memory != f->was_on_disk)
       accuse(f, key, "memory has another entry than the events say");
   }
-  if (w->shares)
-    CHECK(w->removed <= w->told_removed);
-  else
-    CHECK_EQUAL(w->removed, w->told_removed);
+  /* Where processes share, an entry that memory alone has may leave it between the decision of a
+     removal and the end of that call: then it is told as what made it leave. */
+  if (!w->shares) CHECK_EQUAL(w->removed, w->told_removed);
 }
 
 static void run(bool has_disk, uint32_t policy, uint32_t sharing, uint32_t order) {

@@ -387,7 +387,7 @@ TEST(an_opening_without_memory_for_a_table_is_refused) {
     int refused = 0;
     for (int step = 1; was_reached; step++) {
       hutch_cache *cache = NULL;
-      least = 1500;
+      least = 1600;
       until_failure = step;
       hutch_status status = hutch_open(kind ? directory.text : NULL, &options, &cache);
       was_reached = until_failure == 0;

@@ -112,8 +112,8 @@ extension Cache {
       }
       order.noteWrite(hash, by: late, ofCopy: storage != nil)
       if coherence != nil && memory.version(key, hash, at: moment) == 0 {
-        // A copy that counts no more.
-        dropCopy(key, hash, at: moment)
+        // A copy that counts no more, unless a removal is about to take it.
+        if order.stripes.state(stripe).hasNothingPending { dropCopy(key, hash, at: moment) }
         order.stripes.unlock(stripe)
         return nil
       }
@@ -139,6 +139,8 @@ extension Cache {
     /// There was an entry, whatever the commit finds: the removal took memory's copy. Where
     /// processes share, that says so only while the copy's own put was being committed.
     fileprivate var hasTaken = false
+    /// Memory keeps its copy until the store has decided: `finish` takes it.
+    fileprivate var keepsCopy = false
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
@@ -277,15 +279,18 @@ extension Cache {
     let pendingVersion =
       coherence == nil || order.stripes.state(stripe).hasNothingPending
       ? 0 : storage.pendingVersion(key, hash)
-    // Memory follows a decision of the store (`finish`).
-    let copy =
+    // Memory follows a decision of the store (`finish`). A copy that counts no more stays while
+    // another removal may be about to take it.
+    let dropsCopy =
       removal.plan.memory == .drop && !write.condition.isOfCaller
-      ? memory.remove(key, hash, at: moment) : nil
+      && (isOfEntry || coherence == nil || order.stripes.state(stripe).hasNothingPending)
+    let copy = dropsCopy ? memory.remove(key, hash, at: moment) : nil
     if let copy = copy.unowned, !isOfEntry {
       // A copy that counts no more.
       tellGone(key, hash, copy.version, .replaced, .memory)
     }
     noteCarriedOut(removal.pending, had: copy.unowned?.version ?? 0, key, hash, at: moment)
+    removal.keepsCopy = isOfEntry && coherence != nil && write.condition.isOfCaller
     if isOfEntry, let taken = copy.unowned {
       removal.hasTaken = coherence == nil || taken.version == pendingVersion
       if scope == .whole && coherence != nil {
@@ -294,6 +299,11 @@ extension Cache {
         // Beneath a dirty entry the store has nothing, once that is committed.
         write.need = .ifPending
       }
+    }
+    if removal.keepsCopy {
+      // The commit changes the number of the key's counter. Until `finish` has taken memory's copy,
+      // no read drops it as one that counts no more.
+      order.stripes.beginWrite(stripe)
     }
     order.submit(&write, to: storage, at: moment)
     // As a rule nothing is there: then nothing is left to finish.
@@ -314,8 +324,11 @@ extension Cache {
     if write.condition.isOfCaller && !result.isUnmet, let key = write.entry?.key {
       let copy = memory.remove(key, write.hash, at: clock.moment(), condition: write.condition)
       removal.pending?.wasInMemory = copy != nil
-      isThere = copy != nil
+      // Where processes share, memory may have lost the copy since the store's decision, of which
+      // the listener has been told: the removal has found it all the same.
+      isThere = copy != nil || coherence != nil && isThere
     }
+    if removal.keepsCopy { order.stripes.endWrite(removal.stripe) }
     events.resolve(
       removal.pending, leftDisk: hasLeftDisk(removal.pending, write, .removed), waits: waits)
     if let failure = result.failure { throw failure }

@@ -50,15 +50,14 @@ extension Committer {
     guard members.mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
       guard let entry = queued.entry, (queued.result.failure != nil) == ofFailed else { continue }
+      // A removal that was to find nothing leaves the copies as they were.
+      if queued.removesNothing { continue }
       // An entry that the same transaction has replaced must not become valid again.
       let isReplaced = batch[(index + 1)...].contains {
-        $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet
+        $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet && !$0.removesNothing
       }
       if isReplaced || queued.result.isUnmet { continue }
-      let counter = shared.counters.mark(queued.hash)
-      // A removal that has found nothing leaves the counter as it was, and so the copies.
-      if queued.kind == .remove && counter & 1 == 0 { continue }
-      queued.result.mark = (counter &+ 1) & ~1
+      queued.result.mark = (shared.counters.mark(queued.hash) &+ 1) & ~1
       observer?.storeCommits(
         entry.key, queued.hash,
         queued.kind == .touch ? queued.result.existing : queued.version, queued.result.mark)

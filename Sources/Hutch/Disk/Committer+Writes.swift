@@ -50,7 +50,7 @@ extension Committer {
       if write.kind == .touch || !old.isThere { isHeld = holds(write, old, transaction) }
       guard isHeld else { return }
       // A removal that was to find nothing leaves memory the entries that it alone has.
-      if write.kind == .remove, !old.isThere, case .absent = write.condition { return }
+      if write.removesNothing && !old.isThere { return }
       try shared.touch(write.hash, isForAll: write.isUndecided)
     }
     switch write.kind {

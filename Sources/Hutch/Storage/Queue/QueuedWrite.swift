@@ -10,6 +10,13 @@ final class QueuedWrite: Chained {
   let copy: StoreWrite.Copy?
   var version: UInt64
 
+  /// A removal of which the caller has found no entry, and which is to find none: if there is one
+  /// by now, it stays.
+  var removesNothing: Bool {
+    if kind == .remove, case .absent = condition { return true }
+    return false
+  }
+
   // Fields of a put.
 
   /// The size and the checksum of the stored bytes.
