@@ -234,6 +234,28 @@ TEST(a_touch_reaches_both_tiers) {
   close_tiers(&t);
 }
 
+/* The disk tier's time to idle has ended when memory's copy is touched, and is read after that. */
+TEST(a_touch_reaches_an_entry_that_has_been_idle_for_too_long_on_disk) {
+  for (uint32_t sharing = HUTCH_SHARING_EXCLUSIVE; sharing <= HUTCH_SHARING_SHARED; sharing++) {
+    hutch_options options = unlimited_options();
+    options.sharing = sharing;
+    options.disk.time_to_idle = 10 * HUTCH_SECOND;
+    tiers t = {0};
+    open_tiers(&t, &options);
+    CHECK_OK(put_text(t.cache, "key", "value"));
+    t.clock.now += 12 * HUTCH_SECOND;
+    CHECK_OK(hutch_touch(t.cache, KEY("key"), 0, 5 * HUTCH_SECOND));
+    CHECK_TEXT(t.cache, "key", "value");
+    CHECK_OK(hutch_flush(t.cache));
+    hutch_entry_info info = info_of(t.disk, "key");
+    CHECK_EQUAL(t.clock.now, info.created);
+    CHECK_EQUAL(5 * HUTCH_SECOND, info.time_to_idle);
+    t.clock.now += 6 * HUTCH_SECOND;
+    CHECK_MISSING(t.cache, "key");
+    close_tiers(&t);
+  }
+}
+
 TEST(what_memory_evicts_is_on_disk) {
   hutch_options options = unlimited_options();
   options.memory.count = 10;

@@ -29,9 +29,9 @@ extension Cache {
       order.stripes.lock(stripe)
       let stored: Record?
       let counter = coherence.unsafelyUnwrapped.mark(hash)
-      // An entry that its reads in memory have kept alive is so in the store too.
-      if scope == .whole, let accessed = memory.info(key, hash, at: moment)?.accessed {
-        storage.noteAccess(key, hash, at: accessed)
+      // As in `touch`.
+      if scope == .whole && memory.has(key, hash, at: moment) {
+        storage.noteAccess(key, hash, at: moment.time)
       }
       do throws(Failure) {
         stored = try infoBelow(key, hash, at: moment, storage)

@@ -392,10 +392,9 @@ extension Cache {
           isInMemory = true
           let times = touched(resident.unowned.record)
           named = try touchBlock(key, times)
-          // An entry that its reads in memory have kept alive is so in the store too.
-          if let accessed = memory.info(key, hash, at: moment)?.accessed {
-            storage.noteAccess(key, hash, at: accessed)
-          }
+          // The touch is an access: it finds the store's entry too if that has been idle for too
+          // long there. A later access would bring that entry back with its old times.
+          storage.noteAccess(key, hash, at: moment.time)
           _ = try memory.put(
             try resident.unowned.copied(with: times), hash, at: moment,
             condition: .version(resident.unowned.version))
