@@ -169,10 +169,34 @@ def test_the_ends_are_found_beside_replaced_entries(cache, monkeypatch):
     index = diskcache.Index.fromcache(cache)
     for number in range(1998, 1900, -1):
         assert index.popitem() == (number, number)
-    for number in range(1, 100):
-        assert index.popitem(last=False) == (number, number)
+    for number in range(1, 250):
+        assert index.popitem(last=False) == (number, -1 if number % 100 == 0 else number)
+    # As a state of an earlier version, which does not say what there was before.
+    cache._open().state._numbers[7] = 0
+    cache._open().ends.forget()
     monkeypatch.undo()
-    assert index.popitem() == (1900, -1) and index.popitem(last=False) == (100, -1)
+    assert index.popitem() == (1900, -1)
+    for number in range(250, 350):
+        assert index.popitem(last=False) == (number, -1 if number % 100 == 0 else number)
+
+
+def test_the_last_entries_of_this_process_are_known(twins, monkeypatch):
+    one, two = twins
+    for number in range(20):
+        two[number] = number
+    two[5] = two[7] = -1
+    monkeypatch.setattr("hutch.diskcache._store.Store.first", no_scan)
+    index = diskcache.Index.fromcache(two)
+    for number in range(19, 9, -1):
+        assert index.popitem() == (number, number)
+    monkeypatch.undo()
+    one["other"] = 1
+    two["mine"] = 2
+    monkeypatch.setattr("hutch.diskcache._store.Store.first", no_scan)
+    assert index.popitem() == ("mine", 2)
+    monkeypatch.undo()
+    assert index.popitem() == ("other", 1) and index.popitem() == (9, 9)
+    assert two.peekitem() == (8, 8) and one.peekitem() == (8, 8)
 
 
 def test_the_ends_after_the_entries_there_have_expired(cache, monkeypatch):

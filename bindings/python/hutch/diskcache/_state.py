@@ -16,7 +16,7 @@ import time
 _MAGIC = b"hutchdc3"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Places in the file, in numbers of eight bytes.
-_QUEUES = 6
+_QUEUES, _BEFORE_MOVES = 6, 7
 _PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = range(8, 16)
 _TABLE = 128
 _SLOTS, _PROBES = 1024, 8
@@ -67,11 +67,11 @@ class State:
             self._map[:_TABLE] = bytes(_TABLE)
         self.forget_bounds()
         self.set_total(count, total, others)
+        self.set_unmoved()
         if count:
             self.next_place()
             self.set_moved(1)
-        else:
-            self.set_unmoved()
+            self._numbers[_BEFORE_MOVES] = 0
         self.set_earliest(0 if count else NEVER)
         self._map[: len(_MAGIC) + 36] = _MAGIC + _boot()
 
@@ -92,15 +92,24 @@ class State:
         entries with lesser places are in the order of their places."""
         return self._numbers[_MOVED]
 
+    @property
+    def before_moves(self) -> int:
+        """The greatest place that was given before the first entry was written again; 0: it is not
+        known, or no entry was."""
+        return self._numbers[_BEFORE_MOVES]
+
     def set_moved(self, place: int) -> None:
         """The entry with this place is written again. Needs the lock."""
         numbers = self._numbers
+        if not numbers[_MOVED]:
+            numbers[_BEFORE_MOVES] = numbers[_PLACE]
         if not 0 < numbers[_MOVED] <= place:
             numbers[_MOVED] = max(1, place)
 
     def set_unmoved(self) -> None:
         """There is no entry. Needs the lock."""
         self._numbers[_MOVED] = 0
+        self._numbers[_BEFORE_MOVES] = 0
 
     @property
     def earliest(self) -> int:
