@@ -236,6 +236,22 @@ TEST(larger_than_a_size) {
   }
 }
 
+/* The tier's cost is 0 then. */
+static void remove_what_costs_nothing(fixture *f, kind k) {
+  (void)k;
+  hutch_trim_spec spec = {
+      .struct_size = sizeof spec, .kind = HUTCH_TRIM_LARGER_THAN, .amount = 4};
+  for (uint32_t i = 0; i < 3; i++) put_costing(f->cache, i, HUTCH_NO_COST);
+  CHECK_OK(hutch_trim(f->cache, &spec, NULL));
+  for (uint32_t i = 0; i < 3; i++) CHECK(!has(f->cache, i));
+  for (uint32_t i = 0; i < 3; i++) put_costing(f->cache, i, HUTCH_NO_COST);
+  CHECK_OK(hutch_clear(f->cache));
+  for (uint32_t i = 0; i < 3; i++) CHECK(!has(f->cache, i));
+  CHECK_EQUAL(0, count_of(f->cache));
+}
+
+TEST(entries_without_a_cost_go) { for_each_kind(remove_what_costs_nothing); }
+
 TEST(the_expired) {
   EACH_POLICY(p) {
     test_clock clock = {0};

@@ -52,8 +52,8 @@ extension Shard {
   }
 
   /// Removes the entries that `isWanted` chooses, of those with the home line of `hash` and not
-  /// before it, while the tier holds more than `cost`. Returns where to go on, which is `hash`
-  /// again if the departures are full.
+  /// before it, while the tier holds more than `cost`; 0: all of them, since entries may cost
+  /// nothing. Returns where to go on, which is `hash` again if the departures are full.
   mutating func removeLine(
     at hash: UInt64, _ cause: DepartureCause, at moment: Moment, _ budget: borrowing Budget,
     downTo cost: UInt64 = 0, into departures: inout Departures,
@@ -72,7 +72,7 @@ extension Shard {
         isMore = true
       }
     }
-    for i in 0..<count where budget.cost > cost {
+    for i in 0..<count where cost == 0 || budget.cost > cost {
       let slot = Slot(chosen[i])
       let itsHash = UInt64(entries.slab[slot].pointee.hash) << 32
       remove(entries.place(of: slot), itsHash, cause, at: moment, budget, into: &departures)
