@@ -256,6 +256,20 @@ TEST(a_touch_reaches_an_entry_that_has_been_idle_for_too_long_on_disk) {
   }
 }
 
+TEST(a_touch_through_the_disk_view_counts_where_processes_share) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  tiers t = {0};
+  open_tiers(&t, &options);
+  CHECK_OK(put_text(t.cache, "key", "value"));
+  CHECK_OK(hutch_touch(t.disk, KEY("key"), 5 * HUTCH_SECOND, 0));
+  CHECK_EQUAL(t.clock.now + 5 * HUTCH_SECOND, info_of(t.cache, "key").expires);
+  CHECK_TEXT(t.cache, "key", "value");
+  t.clock.now += 6 * HUTCH_SECOND;
+  CHECK_MISSING(t.cache, "key");
+  close_tiers(&t);
+}
+
 TEST(what_memory_evicts_is_on_disk) {
   hutch_options options = unlimited_options();
   options.memory.count = 10;

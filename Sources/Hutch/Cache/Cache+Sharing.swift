@@ -58,7 +58,8 @@ extension Cache {
         order.stripes.unlock(stripe)
         throw error
       }
-      // The commit ends the validity of memory's copy.
+      // Memory's copy, which the commit finds to be the same entry, would keep its old times.
+      if scope == .disk { dropCopy(key, hash, at: moment) }
       let result = commitTouch(
         named.unowned, hash, at: moment, if: .version(stored.version), to: storage)
       _ = consume named
