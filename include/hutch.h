@@ -993,10 +993,10 @@ HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *ke
  * A counter is a value of 8 bytes: an int64_t, little-endian. If the counter does not
  * exist, the call makes it from initial, with options (as in hutch_put; NULL: defaults). An
  * existing counter keeps its created, expiry, cost, extended data and tag, and gets a new
- * version. *result (may be NULL) receives the sum: initial + delta, or old value + delta.
- * HUTCH_WRONG_TYPE: the value has another size, or its extended data are not those of
- * options. HUTCH_OVERFLOW: the sum does not fit. In both of these cases nothing changed.
- * HUTCH_PARTIAL: as in hutch_put. Since 0.1.
+ * version. The call is an access. *result (may be NULL) receives the sum: initial + delta,
+ * or old value + delta. HUTCH_WRONG_TYPE: the value has another size, or its extended data
+ * are not those of options. HUTCH_OVERFLOW: the sum does not fit. In both of these cases
+ * nothing changed. HUTCH_PARTIAL: as in hutch_put. Since 0.1.
  */
 HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size_t key_size,
                                        int64_t delta, int64_t initial,

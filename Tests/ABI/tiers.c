@@ -270,6 +270,26 @@ TEST(a_touch_through_the_disk_view_counts_where_processes_share) {
   close_tiers(&t);
 }
 
+/* The counter keeps the time at which it was made. */
+static void count_now_and_then(fixture *f, kind k) {
+  hutch_put_options options = put_options();
+  options.time_to_idle = 10 * HUTCH_SECOND;
+  for (int64_t i = 1; i <= 3; i++) {
+    int64_t sum = 0;
+    CHECK_OK(hutch_increment(f->cache, KEY("counter"), 1, 0, &options, &sum));
+    CHECK_EQUAL(i, sum);
+    CHECK_EQUAL(f->clock.now, info_of(f->cache, "counter").accessed);
+    f->clock.now += 6 * HUTCH_SECOND;
+  }
+  CHECK_OK(hutch_contains(f->cache, KEY("counter")));
+  if (k != TWO_TIERS) return;
+  hutch_cache *disk = tier_of(f->cache, HUTCH_TIER_DISK);
+  CHECK_OK(hutch_contains(disk, KEY("counter")));
+  hutch_cache_release(disk);
+}
+
+TEST(an_increment_puts_the_end_of_a_time_to_idle_off) { for_each_kind(count_now_and_then); }
+
 TEST(what_memory_evicts_is_on_disk) {
   hutch_options options = unlimited_options();
   options.memory.count = 10;

@@ -119,6 +119,11 @@ extension Cache {
       case .put, .nothing: break
       }
     }
+    if case .version = condition, entry.created < moment.time {
+      // An increment keeps `created`, and is an access.
+      put.write.accessed = moment.time
+      writeBack.noteIdle(entry, hash, moment.time, in: storage)
+    }
     put.write.version = put.result.version
     if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
     put.isGiven = true

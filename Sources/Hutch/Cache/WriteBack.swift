@@ -122,7 +122,7 @@ final class WriteBack {
   }
 
   /// Tells the store of the last access, from which a time to idle goes on.
-  private func noteIdle(
+  func noteIdle(
     _ entry: UnownedBlock, _ hash: UInt64, _ accessed: Int64, in storage: any Storage
   ) {
     let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
