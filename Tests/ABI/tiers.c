@@ -290,6 +290,23 @@ static void count_now_and_then(fixture *f, kind k) {
 
 TEST(an_increment_puts_the_end_of_a_time_to_idle_off) { for_each_kind(count_now_and_then); }
 
+TEST(an_add_that_the_disk_refuses_is_in_memory_where_processes_share) {
+  static const char value[30000];
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.inline_threshold = 2000;
+  options.disk.max_entry = 20000;
+  tiers t = {0};
+  open_tiers(&t, &options);
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_add(t.cache, KEY("key"), value, sizeof value, NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_TOO_LARGE, result.disk);
+  CHECK_OK(hutch_contains(t.cache, KEY("key")));
+  CHECK_STATUS(HUTCH_EXISTS, hutch_add(t.cache, KEY("key"), KEY("value"), NULL, NULL));
+  close_tiers(&t);
+}
+
 TEST(what_memory_evicts_is_on_disk) {
   hutch_options options = unlimited_options();
   options.memory.count = 10;

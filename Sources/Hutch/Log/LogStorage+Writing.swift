@@ -146,7 +146,8 @@ extension LogStorage {
       log.file = LogFile(name: file.name, size: file.size, checksum: file.checksum)
     }
     if kind == .touch { log.times = entry.record }
-    if kind == .remove, case .absent = write.condition { log.isOfExisting = true }
+    // Not of a put that is refused, whose condition the store decides all the same.
+    if write.kind == .remove, case .absent = write.condition { log.isOfExisting = true }
     let (hash, version) = (write.hash, write.version)
     store.write(&log, at: moment) { done in
       if !done.isUnmet {
