@@ -201,7 +201,7 @@ extension LogStore {
   }
 
   /// The address below which no entry of a stream is found any more.
-  private func from(_ stream: LogStream) -> LogAddress {
+  func from(_ stream: LogStream) -> LogAddress {
     let known = words.load(stream == .new ? IndexAt.newFrom : IndexAt.keptFrom)
     return segmentCount(stream) == 0 ? known : max(known, words.load(stream.cleaning))
   }

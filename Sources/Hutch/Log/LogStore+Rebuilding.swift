@@ -8,7 +8,8 @@ import CSystem
 // Until that is done, and with the lock held
 //     - a removal has a slot, which names its record, so that no older entry gets one
 //     - no entry is removed in another way. The cleaner passes the entries of segments that have no
-//       slots yet; before it comes to one that has, the rebuilding is given up
+//       slots yet, and they get none. Before it comes to a segment that has, the rebuilding is
+//       given up
 //     - no checkpoint is written: that of the recovery counts
 // What has no slot when it ends is behind `newFrom` or `keptFrom`, and never found again.
 
@@ -74,7 +75,7 @@ extension LogStore {
         guard let entry = entry(work.seat, address) else { continue }
         do throws(Failure) {
           if stream == .new {
-            _ = try giveSlot(to: entry, from: IndexAt.newFrom, uses: 0, at: moment)
+            _ = try giveSlot(to: entry, of: .new, at: moment)
           } else {
             try giveSlot(toKept: entry, at: moment)
           }
@@ -89,8 +90,11 @@ extension LogStore {
           goOn(behind: number)
         } else {
           let least = max(words.load(IndexAt.floor), words.load(IndexAt.newFrom), segmentUnits)
-          let before = work.before
-          goOn(to: before > least ? (before - 1) >> unitShift : 0, .new, end: before)
+          // The first entries of the oldest segment have no slots if the cleaner has passed them.
+          let passed = words.load(IndexAt.cleaning)
+          let isPassed = passed > start(of: number)
+          let end = isPassed ? passed : work.before
+          goOn(to: !isPassed && end > least ? (end - 1) >> unitShift : 0, .new, end: end)
         }
       }
       return isRebuilding
@@ -134,15 +138,16 @@ extension LogStore {
 
   /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one.
   private func giveSlot(
-    to entry: LogEntry.Head, from bound: Int, uses: UInt64, at moment: Moment
+    to entry: LogEntry.Head, of stream: LogStream, at moment: Moment
   ) throws(Failure) -> Bool {
     let hash = hash.entry(entry.key)
-    guard entry.address >= max(words.load(bound), words.load(IndexAt.floor)),
+    guard entry.address >= max(from(stream), words.load(IndexAt.floor)),
       !hasSlot(entry.key, hash)
     else {
       return false
     }
     let slot = try slotForNew(hash, at: moment).slot
+    let uses: UInt64 = stream == .kept ? 1 : 0
     var redo = RedoRecord(words)
     redo.set(slot - words.base, SlotWord(hash, entry.address, uses: uses).bits)
     if !entry.isRecord {
@@ -171,7 +176,7 @@ extension LogStore {
     let isEndLost = isLost(end) && words.load(IndexAt.rebuildEnd) <= lost.from
     let isCertain = words.load(IndexAt.rebuildEnd) <= words.load(IndexAt.certainFrom)
     var counts = isCertain && !isLost(origin) && (end == 0 || isEndLost)
-    if counts { counts = try giveSlot(to: entry, from: IndexAt.keptFrom, uses: 1, at: moment) }
+    if counts { counts = try giveSlot(to: entry, of: .kept, at: moment) }
     if counts {
       SharedWords.store(trailer + 8, 0)
     } else {
