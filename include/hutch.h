@@ -430,8 +430,8 @@ typedef struct hutch_object_codec {
  * does not set others. An opening that changes them logs that.
  */
 typedef struct hutch_tier_limits {
-  uint64_t cost;        /* bytes charged. Memory: key, value, extended data and
-                           overhead, or the entry's explicit cost. Disk: the space of
+  uint64_t cost;        /* bytes charged. Memory: what the entry takes there, of key,
+                           value and the rest, or its explicit cost. Disk: the space of
                            the entries, of the database's log and of removed files that
                            are not yet deleted. An eighth of cost, at most 16 MiB, is
                            reserved for the log. See HUTCH_POLICY_DEFAULT for the

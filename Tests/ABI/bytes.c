@@ -84,6 +84,61 @@ static void check_policy(const char *name, uint32_t policy, double least, double
   }
 }
 
+/* A mix of entries under a limit of cost: the sizes of keys and values, each equally often. */
+typedef struct mix {
+  const char *name;
+  int keys[2], values[2];
+  hutch_put_options options;
+} mix;
+
+static const mix mixes[] = {
+    {"keys alone", {8, 8}, {0, 0}, {0}},
+    {"the most of rounding", {17, 17}, {9, 9}, {0}},
+    {"no rounding", {16, 16}, {8, 8}, {0}},
+    {"small", {8, 40}, {0, 64}, {0}},
+    {"all sizes", {8, 200}, {0, 10000}, {0}},
+    {"extended data and tag", {8, 40}, {0, 64},
+     {.tag = "tag", .tag_size = 3, .extended = "ext", .extended_size = 3}},
+    {"times", {8, 40}, {0, 64}, {.time_to_live = HUTCH_HOUR}},
+};
+
+static int size_between(const int sizes[2], uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return sizes[0] + (int)((*state >> 33) % (uint64_t)(sizes[1] - sizes[0] + 1));
+}
+
+/* The memory that a tier takes whose entries were all replaced, by its limit of cost. */
+static double of_limit(const mix *mix, uint32_t policy) {
+  static const uint64_t limit = 8 << 20;
+  static const char value[10000];
+  hutch_options options = unlimited_options();
+  options.memory.cost = limit;
+  options.policy = policy;
+  size_t before = given();
+  hutch_cache *cache = open_cache(NULL, &options);
+  hutch_put_options put = mix->options;
+  put.struct_size = sizeof put;
+  bool is_plain = put.tag_size == 0 && put.time_to_live == 0;
+  uint64_t state = 1, evicted = 0;
+  for (uint64_t i = 0; evicted < 2; i++) {
+    char key[200] = {0};
+    memcpy(key, &i, sizeof i);
+    int key_length = size_between(mix->keys, &state);
+    CHECK_OK(hutch_put(cache, key, (size_t)key_length, value,
+                       (size_t)size_between(mix->values, &state), is_plain ? NULL : &put, NULL));
+    if (i % 1000 != 0) continue;
+    hutch_cache_stats stats = {.struct_size = sizeof stats};
+    CHECK_OK(hutch_stats(cache, &stats));
+    evicted = stats.memory.evictions / (stats.memory.count + 1);
+  }
+  uint64_t cost;
+  CHECK_OK(hutch_cost(cache, &cost));
+  CHECK(cost <= limit);
+  double share = (double)(given() - before) / (double)limit;
+  CHECK_OK(hutch_close(cache));
+  return share;
+}
+
 static void needs_malloc(void) {
 #ifdef HUTCH_SANITIZED
   check_skip("a sanitizer has another malloc");
@@ -132,4 +187,17 @@ TEST(does_not_grow_with_removals) {
   double known = block(&records[0]) + 8.1;
   check_within("after removals", known + 9.2, bytes, known + 15 + 5);
   CHECK_OK(hutch_close(cache));
+}
+
+/* The charge of entries is the memory that they take, whatever their sizes and what their records
+   hold: a tier that is full by its limit of cost takes that much. */
+TEST(the_charge_is_the_memory) {
+  needs_malloc();
+  for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++) {
+    for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
+      char line[80];
+      snprintf(line, sizeof line, "%s, policy %u, %% of the limit", mixes[i].name, policy);
+      check_within(line, 95, 100 * of_limit(&mixes[i], policy), 105);
+    }
+  }
 }

@@ -20,7 +20,7 @@ import Testing
       var random = Random(seed: seed)
       let limit = Int.random(in: 1...60, using: &random)
       let keyCount = limit * 2 + 1
-      let costLimit = UInt64(limit) * (MemoryTier.overhead + 40)
+      let costLimit = UInt64(limit) * MemoryTier.charge(6, 40, 0)
       var limits = TierLimits(count: UInt64(limit))
       if round % 2 == 1 { limits = TierLimits(cost: costLimit) }
       let bench = try Bench(limits)
@@ -55,7 +55,7 @@ import Testing
           }
           // An entry that may expire has a header of 80 bytes in place of 32, and times.
           let charge =
-            MemoryTier.overhead + UInt64(key.utf8.count + value.utf8.count)
+            MemoryTier.charge(key.utf8.count, value.utf8.count, 0)
             + (life > 0 ? 48 + MemoryTier.overheadOfTimes : 0)
           if limits.cost > 0 && charge > limits.cost {
             #expect(result.outcome == .tooLarge, context)

@@ -126,7 +126,7 @@ import Testing
   /// An entry that grows as it is replaced is spared, whatever its turn.
   @Test(arguments: all)
   func whatIsReplacedIsSpared(policy: EvictionPolicy) throws {
-    let unit = MemoryTier.overhead + 100
+    let unit = MemoryTier.charge(1, 99, 0)
     let bench = try Bench(TierLimits(cost: 10 * unit), policy: policy)
     for i in 0..<10 { try bench.put("\(i)", String(repeating: "x", count: 99)) }
     for i in 0..<10 {
@@ -153,7 +153,8 @@ import Testing
         let size = random.next() % 200
         let cost = random.next() % 2 == 0 ? 0 : 1 + random.next() % 1000
         try bench.put("\(i)", String(repeating: "x", count: Int(size))) { $0.cost = cost }
-        let charge = cost == 0 ? MemoryTier.overhead + UInt64("\(i)".utf8.count) + size : cost
+        let charge =
+          cost == 0 ? MemoryTier.charge("\(i)".utf8.count, Int(size), 0) : cost
         model["\(i)"] = (charge, size, bench.hand.now)
       }
       bench.hand.now += 1

@@ -12,12 +12,32 @@ import Testing
     #expect(try bench.put("a", "22").existing == 1)
     #expect(bench.get("a") == "22")
     #expect(bench.tier.count == 1)
-    #expect(bench.tier.cost == 1 + 2 + MemoryTier.overhead)
+    #expect(bench.tier.cost == MemoryTier.charge(1, 2, 0))
     #expect(bench.remove("a"))
     #expect(!bench.remove("a"))
     #expect(bench.get("a") == nil)
     #expect(bench.tier.cost == 0)
     #expect(bench.violation == nil)
+  }
+
+  /// An entry without a cost is charged its block as malloc rounds it, and the same beside it,
+  /// whatever its sizes; one that may expire is charged its times too.
+  @Test func chargesTheRoundedBlock() throws {
+    let bench = try Bench()
+    for (key, value) in [(1, 0), (8, 8), (8, 9), (16, 100), (17, 9), (200, 1), (33, 5000)] {
+      let name = String(repeating: "k", count: key)
+      let start = 32 + (key + 15) / 16 * 16
+      let chunk = UInt64(start + value + 8 + 15) / 16 * 16
+      try bench.put(name, String(repeating: "v", count: value))
+      #expect(bench.tier.cost == chunk + 30, "\(key), \(value)")
+      try bench.put(name, String(repeating: "v", count: value)) { $0.expires = $0.created + 9 }
+      #expect(bench.tier.cost == chunk + 30 + 48 + 16, "\(key), \(value)")
+      try bench.put(name, String(repeating: "v", count: value)) { $0.checksum = 1 }
+      #expect(bench.tier.cost == chunk + 30 + 16, "\(key), \(value)")
+      try bench.put(name) { $0.cost = 7 }
+      #expect(bench.tier.cost == 7)
+      bench.remove(name)
+    }
   }
 
   @Test func copiesOnlyWhatFits() throws {
@@ -96,15 +116,15 @@ import Testing
   }
 
   @Test func makesRoomForALargerValueOfTheSameKey() throws {
-    let overhead = MemoryTier.overhead
-    let bench = try Bench(TierLimits(cost: 4 * (overhead + 10)))
+    let limit = 4 * MemoryTier.charge(1, 9, 0)
+    let bench = try Bench(TierLimits(cost: limit))
     for key in ["a", "b", "c", "d"] { try bench.put(key, "123456789") }
     #expect(bench.tier.count == 4)
-    try bench.put("a", String(repeating: "x", count: 20))
+    try bench.put("a", String(repeating: "x", count: 40))
     #expect(bench.contains("a") && !bench.contains("b"))
     #expect(bench.tier.count == 3)
     // It can only be itself that is left.
-    try bench.put("a", String(repeating: "x", count: Int(4 * (overhead + 10) - overhead - 1)))
+    try bench.put("a", String(repeating: "x", count: Int(limit - MemoryTier.charge(1, 15, 0))))
     #expect(bench.tier.count == 1 && bench.contains("a"))
     #expect(bench.violation == nil)
   }
@@ -175,12 +195,12 @@ import Testing
     bench.tier.setLimits(TierLimits(count: 10), at: bench.hand.moment)
     #expect(bench.tier.count == 10)
     #expect((990..<1000).allSatisfy { bench.contains("\($0)") })
-    var small = TierLimits(cost: 7 * (MemoryTier.overhead + 8))
+    var small = TierLimits(cost: 7 * MemoryTier.charge(3, 5, 0))
     bench.tier.setLimits(small, at: bench.hand.moment)
     #expect(bench.tier.count == 7)
-    try bench.put("costly") { $0.cost = 3 * (MemoryTier.overhead + 8) }
+    try bench.put("costly") { $0.cost = 3 * MemoryTier.charge(3, 5, 0) }
     #expect(bench.tier.count == 5)
-    small.maxEntry = MemoryTier.overhead + 8
+    small.maxEntry = MemoryTier.charge(3, 5, 0)
     bench.tier.setLimits(small, at: bench.hand.moment)
     #expect(!bench.contains("costly") && bench.tier.count == 4)
     #expect(bench.violation == nil)
@@ -196,7 +216,7 @@ import Testing
     let stats = bench.tier.stats
     #expect(stats.puts == 3 && stats.evictions == 1 && stats.removals == 1)
     #expect(stats.hits == 2 && stats.misses == 1)
-    #expect(stats.count == 1 && stats.cost == MemoryTier.overhead + 1)
+    #expect(stats.count == 1 && stats.cost == MemoryTier.charge(1, 0, 0))
   }
 
   @Test func tellsWhatLeavesAndWhy() throws {

@@ -13,9 +13,9 @@ extension Cache {
 
   /// Whether the memory tier would take an entry.
   func memoryTakes(_ key: Bytes, _ spec: PutSpec, size: Int) -> Bool {
-    let bytes = UInt64(key.count) &+ UInt64(size) &+ UInt64(spec.extended.count)
     if spec.cost == Record.noCost { return true }
-    let charge = spec.cost != 0 ? spec.cost : MemoryTier.overhead &+ bytes
+    let charge =
+      spec.cost != 0 ? spec.cost : MemoryTier.charge(key.count, size, spec.extended.count)
     return charge <= parts.limitsLock.withLock { memoryLimits.largestCharge }
   }
 

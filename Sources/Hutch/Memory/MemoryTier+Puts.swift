@@ -42,7 +42,7 @@ extension MemoryTier {
         if let place, !watch.isOn, !shard.ages.any {
           let block = place.pointee.block
           var result = MemoryPutResult(.stored, existing: block.version)
-          if shard.overwritePlain(place, value, hash, created: created, budget, versions) {
+          if shard.overwritePlain(place, value, hash, created: created, versions) {
             result.version = block.version
             done = result
             return

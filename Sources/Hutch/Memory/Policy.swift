@@ -30,7 +30,7 @@ struct Entries: ~Copyable {
 
   @inline(never)
   private mutating func makeRoom(_ hash: UInt64, _ budget: borrowing Budget) throws(Failure) {
-    let isFull = !budget.hasRoom(cost: MemoryTier.overhead, count: 1)
+    let isFull = !budget.hasRoom(cost: MemoryTier.leastCharge, count: 1)
     let expected = budget.capacity.entries >> UInt64(position.bits)
     try table.reserve(hash, slab, expected: Int(clamping: expected), isFull: isFull)
   }

@@ -100,13 +100,14 @@ extension Shard {
         let value = Bytes(start: value, count: valueSize)
         let isDone =
           _fastPath(extended.count == 0)
-          ? overwritePlain(place, value, hash, created: created, budget, versions)
-          : overwriteExtended(place, value, extended, hash, created: created, budget, versions)
+          ? overwritePlain(place, value, hash, created: created, versions)
+          : overwriteExtended(place, value, extended, hash, created: created, versions)
         return isDone ? .done : .unusual
       }
     }
     // Expired entries go before live ones: the long path looks for them.
-    let charge = MemoryTier.charge(keySize, valueSize, extended.count)
+    let room = UnownedBlock.room(keySize, valueSize, extended.count)
+    let charge = MemoryTier.charge(ofRoom: room)
     if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
       return .unusual
     }
@@ -119,7 +120,6 @@ extension Shard {
     }
     let isFull = !budget.hasRoom(cost: charge, count: 1)
     policy.adaptive.prepare(hash, charge: charge, isFull: isFull, budget, entries)
-    let room = UnownedBlock.room(keySize, valueSize, extended.count)
     var memory: UnsafeMutableRawPointer?
     var isReserved = !isFull && budget.reserve(cost: charge, count: 1)
     if !isReserved {
@@ -173,10 +173,10 @@ extension Shard {
   @_optimize(speed)
   mutating func overwritePlain(
     _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,
-    _ budget: borrowing Budget, _ versions: Versions
+    _ versions: Versions
   ) -> Bool {
     overwrite(
-      place, value, Bytes(start: nil, count: 0), hash, created: created, budget, versions)
+      place, value, Bytes(start: nil, count: 0), hash, created: created, versions)
   }
 
   /// Likewise, of an entry with these extended data besides.
@@ -184,32 +184,21 @@ extension Shard {
   @_optimize(speed)
   private mutating func overwriteExtended(
     _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
-    _ budget: borrowing Budget, _ versions: Versions
+    _ versions: Versions
   ) -> Bool {
-    overwrite(place, value, extended, hash, created: created, budget, versions)
+    overwrite(place, value, extended, hash, created: created, versions)
   }
 
   @inline(__always)
   private mutating func overwrite(
     _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
-    _ budget: borrowing Budget, _ versions: Versions
+    _ versions: Versions
   ) -> Bool {
     let word = place.pointee
     let block = word.block
     guard !word.isTimed, !word.isBacked, block.isPlain(with: extended), block.isSole,
       block.hasRoom(for: value.count, extendedSize: extended.count)
     else { return false }
-    if block.size != value.count {
-      let old = MemoryTier.charge(of: block)
-      let charge = old &- UInt64(block.size) &+ UInt64(value.count)
-      guard charge <= budget.largestCharge else { return false }
-      if charge > old {
-        guard budget.reserve(cost: charge &- old, count: 0) else { return false }
-      } else {
-        budget.release(cost: old &- charge, count: 0)
-      }
-      cost.add(charge &- old)
-    }
     setClock(created)
     puts.add(1)
     replacements.add(1)

@@ -165,9 +165,6 @@ struct UnownedBlock {
     return bits &>> 30 == 2 ? Int(truncatingIfNeeded: bits & ~UnownedBlock.extensionBit) : nil
   }
 
-  /// The bytes of the block beyond those of a plain one with the same key, value and extended data.
-  @inline(__always) var extraSize: Int { headerSize &- At.header }
-
   @inline(__always) var keySize: Int { Int(load(At.keySize, UInt16.self)) }
 
   @inline(__always)

@@ -34,8 +34,8 @@ class TierLimits:
     library's default; set_limits leaves it as it is. Immutable.
 
     Attributes:
-        cost: bytes charged. Memory: key, value and overhead, or the entry's
-            explicit cost; disk: the space of the entries.
+        cost: bytes charged. Memory: what the entry takes there, of key, value and
+            the rest, or its explicit cost; disk: the space of the entries.
         count: entries.
         max_entry: the largest charge of one entry; the tier does not store a larger
             one. MAX_ENTRY_QUARTER: a quarter of cost.
