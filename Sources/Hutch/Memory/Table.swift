@@ -230,12 +230,16 @@ struct Table: ~Copyable {
   @inline(never)
   private func findSlowly(_ slot: Slot, _ hash: UInt64) -> Place? {
     let segment = directory.unsafelyUnwrapped[index(hash)]
-    let home = segment.home(segment.tag(hash))
+    let tag = segment.tag(hash)
+    let home = segment.home(tag)
     var at = home
     repeat {
       let line = segment.line(at)
-      for lane in 0..<Table.wordsPerLine where line[lane].tag == segment.tag(hash) {
-        if let block = line[lane].blockIfAny, block.slot == slot.number { return line + lane }
+      var matches = Matches(line, tag: tag)
+      while !matches.isEmpty {
+        let place = matches.first(of: line)
+        if let block = place.word.blockIfAny, block.slot == slot.number { return place }
+        matches.removeFirst()
       }
       if line[Table.wordsPerLine - 1].isVacant { return nil }
       at = Table.next(at, segment)
