@@ -368,7 +368,7 @@ def tracked_files():
         files = [ROOT / name for name in listed if name]
     except (OSError, subprocess.CalledProcessError):
         files = [file for file in ROOT.rglob("*")
-                 if not any(part.startswith((".", "build")) for part in file.parts)]
+                 if not any(part.startswith((".", "build", "__pycache__")) for part in file.parts)]
     return [file for file in files if file.is_file()]
 
 
