@@ -7,6 +7,7 @@
 #define LONG_WAIT (30 * HUTCH_SECOND)
 
 #ifdef HUTCH_SANITIZED
+#if __has_feature(address_sanitizer)
 /* How many threads this process has. */
 static int threads(void) {
   int count = 0;
@@ -17,13 +18,15 @@ static int threads(void) {
 }
 
 /* The thread of a session frees what it has after the session has ended. LeakSanitizer, which looks
-   when the process exits, would not find what is just being freed. */
+   when the process exits, would not find what is just being freed. ThreadSanitizer does not look for
+   leaks, and has a thread of its own, so with it this would wait in vain. */
 static void await_threads(void) {
   for (int tries = 0; tries < 400 && threads() > 1; tries++) usleep(5000);
 }
 
 /* Called before LeakSanitizer, which was there first. */
 __attribute__((constructor)) static void await_threads_at_exit(void) { atexit(await_threads); }
+#endif
 #endif
 
 /* Texts that stay until the process ends, where valgrind finds them. */
