@@ -81,7 +81,9 @@ final class DiskFile {
   func sync() {
     look()
     sizes = [sizes[sizes.count - 1]]
-    for i in 0..<versions.count { versions[i] = [versions[i][versions[i].count - 1]] }
+    for i in 0..<versions.count where versions[i].count > 1 {
+      versions[i] = [versions[i][versions[i].count - 1]]
+    }
   }
 
   /// Leaves what the disk may have.
@@ -99,13 +101,19 @@ final class DiskFile {
       case 2: kept = random.next(8) == 0 ? random.next(count) : 0
       default: kept = random.next(30) == 0 ? random.next(count) : count - 1
       }
-      versions[i][kept].withUnsafeBytes {
-        _ = Files.write($0, to: file.number, at: i * sector)
-      }
+      let version = versions[i][kept]
+      versions[i] = [version]
+      // The file has the newest version already, if nothing was written after the last look.
+      if kept == count - 1, i * sector + version.count <= last.count { continue }
+      version.withUnsafeBytes { _ = Files.write($0, to: file.number, at: i * sector) }
     }
     let size = random.next(3) == 0 ? sizes[random.next(sizes.count)] : sizes[sizes.count - 1]
     ftruncate(file.number, off_t(size))
-    versions = []
+    // Beyond the end there are zeroes, and so there are where a version was short. All other
+    // sectors are what was kept of them, and need no copy at the look that follows.
+    let zeroes = [UInt8](repeating: 0, count: sector)
+    versions.removeLast(max(0, versions.count - size / sector))
+    for i in 0..<versions.count where versions[i][0].count < sector { versions[i] = [zeroes] }
     sizes = [0]
     last = []
     sync()

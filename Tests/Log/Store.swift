@@ -248,7 +248,9 @@ struct Scratch: ~Copyable {
   deinit { Scratch.empty(path) }
 
   static func empty(_ path: String) {
-    if let directory = try? Directory.open(path: path, creating: false) {
+    // Without a look at the 256 folders that content files may be in, if there is none.
+    let hasFiles = access(path + "/content", F_OK) == 0 || access(path + "/trash", F_OK) == 0
+    if hasFiles, let directory = try? Directory.open(path: path, creating: false) {
       ContentFiles.removeAll(in: directory)
     }
     for name in ["hutch.lock", "hutch-index", "hutch-log", "hutch-checkpoint", "manifest.sqlite"] {
