@@ -433,9 +433,10 @@ typedef struct hutch_tier_limits {
   uint64_t cost;        /* bytes charged. Memory: what the entry takes there, of key,
                            value and the rest, or its explicit cost. Disk: the space of
                            the entries, of the database's log and of removed files that
-                           are not yet deleted. An eighth of cost, at most 16 MiB, is
-                           reserved for the log. See HUTCH_POLICY_DEFAULT for the
-                           entries that a tier evicts */
+                           are not yet deleted. Of a database's limit an eighth, at
+                           most 16 MiB, is reserved for its log. See THE LOG STORE for
+                           a log's, and HUTCH_POLICY_DEFAULT for the entries that a
+                           tier evicts */
   uint64_t count;       /* entries */
   uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
