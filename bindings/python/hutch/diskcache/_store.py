@@ -105,30 +105,29 @@ class Store:
         self.lock.acquire(None)
         try:
             if not self.state.is_trusted():
-                self.state.begin(*self.measure())
-                self._find_queues()
+                places: dict[str | None, tuple[int, int]] = {}
+                self.state.begin(*self.measure(places=places))
+                self._note_queues(places)
         finally:
             self.lock.release()
 
-    def _find_queues(self) -> None:
+    def _note_queues(self, found: dict[str | None, tuple[int, int]]) -> None:
         """Have the bounds of all queues in the state, if it has room. Needs the lock."""
-        found: dict[str | None, tuple[int, int]] = {}
-        for key in self.keys():
-            place = queue_place(key)
-            if place is not None:
-                prefix, number = place
-                low, high = found.get(prefix, (number, number))
-                found[prefix] = min(low, number), max(high, number)
         for prefix, bounds in found.items():
             self.state.set_bounds(prefix, *bounds)
         if all(self.state.bounds(prefix) == bounds for prefix, bounds in found.items()):
             self.state.set_has_queues()
 
-    def measure(self, with_files: bool = True) -> tuple[int, int, int]:
+    def measure(
+        self,
+        with_files: bool = True,
+        places: dict[str | None, tuple[int, int]] | None = None,
+    ) -> tuple[int, int, int]:
         """The number and the bytes of the entries, and how many are not of the queue without a
         prefix, by a walk over all.
 
         with_files: count the files that a Disk has named, which needs the values.
+        places: receives the lowest and the highest number of each queue, by its prefix.
         """
         count = total = others = 0
         info = _structs.EntryInfo()
@@ -139,6 +138,11 @@ class Store:
             count += 1
             total += charge(key, info.size, 0 if record is None else record.size)
             others += _is_other(key)
+            place = None if places is None else queue_place(key)  # type: ignore[arg-type]
+            if places is not None and place is not None:
+                prefix, number = place
+                low, high = places.get(prefix, (number, number))
+                places[prefix] = min(low, number), max(high, number)
         return count, total, others
 
     def correct(self, with_files: bool) -> None:
