@@ -196,4 +196,41 @@ import Testing
     shard.lock()
     shard.unlock()
   }
+
+  /// In the child of a fork no thread of the parent has the lock of a line: there it is free.
+  @Test func aChildFindsTheLocksOfLinesFree() {
+    #expect(tier.lockAll(until: Deadline(after: Int64.max)))
+    let test = self
+    onThreads(1) { _ in
+      for reader in test.readers { test.plain(reader).lock() }
+    }
+    tier.unlockAll(inChild: true)
+    for reader in readers {
+      let isFree = plain(reader).tryLock()
+      #expect(isFree)
+      if isFree { plain(reader).unlock() }
+    }
+    #expect(tier.violation() == nil)
+  }
+
+  /// A read under the lock of a line takes its sample under the shard's lock, or not at all.
+  @Test func aSampleIsTakenUnderTheShardsLock() {
+    giveBias()
+    let reading = shard.lockToReadShared()
+    var samples = 0
+    reading.sample {
+      samples += 1
+      let isFree = plain(shard).tryLock()
+      #expect(!isFree)
+    }
+    #expect(samples == 1)
+    plain(shard).lock()
+    reading.sample { samples += 1 }
+    #expect(samples == 1)
+    let isFree = plain(shard).tryLock()
+    #expect(!isFree)
+    plain(shard).unlock()
+    reading.unlock()
+    #expect(tier.violation() == nil)
+  }
 }
