@@ -113,6 +113,7 @@ import Testing
     let disk = try DiskFixture()
     let connection = try Connection(disk.path + "/manifest.sqlite", .write)
     let statement = try connection.prepare("SELECT ?1")
+    defer { statement.end() }
     var byte: UInt8 = 1
     withUnsafePointer(to: &byte) { byte in
       // SQLite looks at the length alone.

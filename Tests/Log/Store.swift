@@ -136,10 +136,7 @@ extension LogStore {
 
   /// Whether there are more content files than entries with one.
   var hasOrphans: Bool {
-    let hasFolders = ContentPath.folders.withPointer { path in
-      Files.status(path, at: directory.descriptor) != nil
-    }
-    guard hasFolders else { return false }
+    guard ContentFiles.hasFolder(in: directory) else { return false }
     var files = 0
     for folder in 0...255 {
       _ = ContentPath.folder(UInt8(folder)).withPointer { path in

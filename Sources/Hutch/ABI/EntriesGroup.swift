@@ -109,7 +109,7 @@ private func gettingAnyhow(
   if let key, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    switch path.pin(key, key_size, .any, isShared: true, out) {
+    switch path.pinAnyhow(key, key_size, path.hash(key, key_size), out) {
     case .done: return Status.done.code
     case .absent:
       out.pointee = nil

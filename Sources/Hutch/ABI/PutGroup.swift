@@ -9,23 +9,8 @@ public func hutch_put(
   _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  if _fastPath(options == nil), _fastPath(result == nil),
-    let status = puttingShortly(
-      cache, key, key_size, value, value_size, Bytes(start: nil, count: 0))
-  {
-    return status
-  }
-  return puttingWithOptions(cache, key, key_size, value, value_size, options, result)
-}
-
-/// Two copies of the short path: the one for extended data tests their size in several places.
-@inline(never)
-private func puttingWithOptions(
-  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
-  _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
-  _ result: UnsafeMutablePointer<hutch_put_result>?
-) -> hutch_status {
-  if result == nil, let options, let extended = onlyExtended(options),
+  if _fastPath(result == nil),
+    let extended = options == nil ? Bytes(start: nil, count: 0) : onlyExtended(options),
     let status = puttingShortly(cache, key, key_size, value, value_size, extended)
   {
     return status
@@ -34,7 +19,7 @@ private func puttingWithOptions(
 }
 
 /// The extended data of options that set nothing else. Nil: the options set more, or are not valid.
-@inline(__always)
+@inline(never)
 private func onlyExtended(_ options: UnsafePointer<hutch_put_options>) -> Bytes? {
   guard options.pointee.struct_size == MemoryLayout<hutch_put_options>.size else { return nil }
   let given = options.pointee

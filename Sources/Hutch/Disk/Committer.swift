@@ -105,9 +105,12 @@ final class Committer {
   @inline(__always)
   func withTurn<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
     beginTurn()
-    defer { tell(endTurn()) }
+    defer { endTurnAndTell() }
     return try body()
   }
+
+  @inline(never)
+  private func endTurnAndTell() { tell(endTurn()) }
 
   @inline(never)
   func beginTurn() {

@@ -32,8 +32,8 @@ struct Connection: ~Copyable {
     _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
   }
 
-  /// Closed once the last of its statements is gone: Swift says nothing of the order in which
-  /// the two are destroyed.
+  /// Closed once the last of its statements has ended: Swift says nothing of the order in which
+  /// a connection and the owner of a statement are destroyed.
   deinit { sqlite3_close_v2(handle) }
 
   /// Runs statements that give no rows, or whose rows do not matter.
@@ -41,42 +41,34 @@ struct Connection: ~Copyable {
     try check(sqlite3_exec(handle, Files.path(sql), nil, nil, nil), sql)
   }
 
+  /// A statement, which its user ends. "{row}" in the text is `Row.columns`.
+  @inline(never)
   func prepare(_ sql: StaticString) throws(Failure) -> Statement {
-    var statement: OpaquePointer?
-    let code = sqlite3_prepare_v3(
-      handle, Files.path(sql), Int32(sql.utf8CodeUnitCount) + 1, UInt32(SQLITE_PREPARE_PERSISTENT),
-      &statement, nil)
-    guard code == SQLITE_OK, let statement else { throw failure(code, sql) }
-    return Statement(statement)
-  }
-
-  /// A statement that reads rows: `Row.columns`, then `rest`.
-  func prepareRows(_ rest: StaticString) throws(Failure) -> Statement {
-    try prepare("SELECT ", Row.columns, rest)
-  }
-
-  /// A statement that reads the sums: the columns of `Sums`, then `more` of the meta row `m`.
-  func prepareSums(_ more: StaticString) throws(Failure) -> Statement {
-    try prepare(Sums.columns, more, Sums.tables)
-  }
-
-  func prepare(_ parts: StaticString...) throws(Failure) -> Statement {
-    var sql = GrowingArray<UInt8>()
-    for part in parts {
-      for i in 0..<part.utf8CodeUnitCount { try sql.append(part.utf8Start[i]) }
+    var text = GrowingArray<UInt8>()
+    var isMark = false
+    for byte in UnsafeBufferPointer(start: sql.utf8Start, count: sql.utf8CodeUnitCount) {
+      if byte == UInt8(ascii: "{") {
+        isMark = true
+        try text.append(
+          contentsOf: Bytes(
+            start: Row.columns.utf8Start, count: Row.columns.utf8CodeUnitCount))
+      }
+      if !isMark { try text.append(byte) }
+      if byte == UInt8(ascii: "}") { isMark = false }
     }
     var statement: OpaquePointer?
-    let code = sql.elements.withMemoryRebound(to: CChar.self) {
+    let code = text.elements.withMemoryRebound(to: CChar.self) {
       sqlite3_prepare_v3(
         handle, $0.baseAddress, Int32($0.count), UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
     }
-    guard code == SQLITE_OK, let statement else { throw failure(code, parts[0]) }
+    guard code == SQLITE_OK, let statement else { throw failure(code, sql) }
     return Statement(statement)
   }
 
   /// The first column of the first row; nil if there is no row.
   func integer(_ sql: StaticString) throws(Failure) -> Int64? {
     let statement = try prepare(sql)
+    defer { statement.end() }
     return try statement.step() ? statement.integer(0) : nil
   }
 
@@ -132,14 +124,17 @@ struct Connection: ~Copyable {
   }
 }
 
-/// A prepared statement. The caller that steps it resets it before anything else happens: a SELECT
-/// that is left open keeps a checkpoint from finishing, and the log grows without end.
-struct Statement: ~Copyable, RowColumns {
+/// A prepared statement. The caller that has prepared it ends it, or a LateStatement does.
+///
+/// The caller that steps it resets it before anything else happens: a SELECT that is left open
+/// keeps a checkpoint from finishing, and the log grows without end.
+struct Statement: RowColumns {
   let handle: OpaquePointer
 
   fileprivate init(_ handle: OpaquePointer) { self.handle = handle }
 
-  deinit { sqlite3_finalize(handle) }
+  /// It is not used any more.
+  func end() { sqlite3_finalize(handle) }
 
   // Numbers and NULL fail only where there is no such parameter.
 
@@ -204,32 +199,22 @@ struct Statement: ~Copyable, RowColumns {
   }
 }
 
-/// A statement that its users share.
-final class OwnedStatement {
-  let statement: Statement
-
-  fileprivate init(_ statement: consuming Statement) { self.statement = statement }
-}
-
 /// A statement that is prepared when it is first needed. To prepare one costs as much as ten
 /// lookups of a row, and an opening runs few of those that it may need later.
 struct LateStatement: ~Copyable {
-  private let parts: (StaticString, StaticString, StaticString)
-  private var owned: OwnedStatement?
+  private let text: StaticString
+  private var statement: Statement?
 
-  /// The text, in up to three parts.
-  init(_ first: StaticString, _ second: StaticString = "", _ third: StaticString = "") {
-    parts = (first, second, third)
-  }
+  init(_ text: StaticString) { self.text = text }
 
-  /// Reads rows: `Row.columns`, then `rest`.
-  init(rows rest: StaticString) { self.init("SELECT ", Row.columns, rest) }
+  deinit { statement?.end() }
 
-  /// The statement, which is always used with the same connection.
-  mutating func of(_ connection: borrowing Connection) throws(Failure) -> OwnedStatement {
-    if let owned { return owned }
-    let made = OwnedStatement(try connection.prepare(parts.0, parts.1, parts.2))
-    owned = made
+  /// The statement, which is always used with the same connection, and ends with this.
+  @inline(never)
+  mutating func of(_ connection: borrowing Connection) throws(Failure) -> Statement {
+    if let statement { return statement }
+    let made = try connection.prepare(text)
+    statement = made
     return made
   }
 }

@@ -68,8 +68,10 @@ struct DeletionByKey: ~Copyable {
   }
 
   private var statement = LateStatement(
-    "DELETE FROM entries WHERE key = ?1 AND noted(", Row.columns,
-    ", CASE WHEN codec >> 32 THEN substr(extended, -(codec >> 32)) END)")
+    """
+    DELETE FROM entries WHERE key = ?1
+      AND noted({row}, CASE WHEN codec >> 32 THEN substr(extended, -(codec >> 32)) END)
+    """)
   private var untagging = LateStatement("DELETE FROM tags WHERE tag = ?1 AND key = ?2")
   private var tag = GrowingArray<UInt8>()
   /// Where the function finds the call: nil while none is under way. The connection calls the
@@ -104,8 +106,8 @@ struct DeletionByKey: ~Copyable {
     _ key: Bytes, into old: inout OldRow, on connection: borrowing Connection,
     if mayGo: (UnsafePointer<OldRow>) -> Bool
   ) throws(Failure) {
-    let owned = try statement.of(connection)
-    try owned.statement.bind(1, key)
+    let statement = try self.statement.of(connection)
+    try statement.bind(1, key)
     try withoutActuallyEscaping(mayGo) { (mayGo) throws(Failure) in
       try withUnsafeMutablePointer(to: &old) { (old) throws(Failure) in
         try withUnsafeMutablePointer(to: &tag) { (tag) throws(Failure) in
@@ -113,7 +115,7 @@ struct DeletionByKey: ~Copyable {
           try withUnsafeMutablePointer(to: &this) { (this) throws(Failure) in
             call.pointee = this
             defer { call.pointee = nil }
-            try owned.statement.run()
+            try statement.run()
           }
           if let failure = this.failure { throw failure }
         }
@@ -125,9 +127,9 @@ struct DeletionByKey: ~Copyable {
   private mutating func untag(
     _ key: Bytes, on connection: borrowing Connection
   ) throws(Failure) {
-    let owned = try untagging.of(connection)
-    try owned.statement.bind(1, Bytes(tag.elements))
-    try owned.statement.bind(2, key)
-    try owned.statement.run()
+    let untagging = try self.untagging.of(connection)
+    try untagging.bind(1, Bytes(tag.elements))
+    try untagging.bind(2, key)
+    try untagging.run()
   }
 }

@@ -32,9 +32,9 @@ extension DiskTier {
 
   private func integrityErrors() throws(Failure) -> Int {
     do throws(Failure) {
-      return try withReader { (reader) throws(Failure) in
-        try reader.integrityErrors()
-      } ?? 0
+      var errors = 0
+      try withReader { (reader) throws(Failure) in errors = try reader.integrityErrors() }
+      return errors
     } catch {
       guard error.status == .corrupt else { throw error }
       return 1
@@ -188,7 +188,7 @@ extension DiskTier {
       isEnd = true
       var wrong = GrowingArray<Int64>()
       var charges = GrowingArray<Int64>()
-      _ = try withReader { (reader) throws(Failure) in
+      try withReader { (reader) throws(Failure) in
         if let id = try reader.wrongCharges(
           after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
         {
@@ -209,10 +209,9 @@ extension DiskTier {
   /// writes go on while the rows are summed up.
   private func checkSums(_ report: inout CheckReport) throws(Failure) {
     for _ in 0..<4 {
-      guard
-        let sums = try withReader(
-          { (reader) throws(Failure) -> ManifestCounts in try reader.counts() })
-      else { throw downFailure }
+      var counts: ManifestCounts?
+      try withReader { (reader) throws(Failure) in counts = try reader.counts() }
+      guard let sums = counts else { throw downFailure }
       guard !sums.isRight else { return }
       var isDone = false
       try change { (transaction: inout Transaction) throws(Failure) in

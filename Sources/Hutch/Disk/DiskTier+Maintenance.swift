@@ -104,8 +104,9 @@ extension DiskTier {
       guard isUp, content.maySweep else { return false }
       do throws(Failure) {
         if let after = content.orphans.wantsRowsAfter {
-          let reached = try withReader { (reader) throws(Failure) in
-            try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) {
+          var reached: RowScan.Reached?
+          try withReader { (reader) throws(Failure) in
+            reached = try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) {
               (_, row) throws(Failure) in
               if let name = row.file { content.orphans.strike(name) }
             }

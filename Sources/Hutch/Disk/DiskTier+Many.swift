@@ -57,7 +57,7 @@ extension DiskTier {
       }
     }
     var bytes = 0
-    _ = try withReader { (reader) throws(Failure) in
+    try withReader { (reader) throws(Failure) in
       try slice.results.reserve(count)
       try reader.together { () throws(Failure) in
         for i in 0..<count where bytes < DiskTier.bytesInSlice {

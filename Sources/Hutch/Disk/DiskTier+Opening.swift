@@ -84,11 +84,10 @@ extension DiskTier {
   /// link.
   private func makeFolders(_ directory: Directory) throws(Failure) {
     for folder in [ContentPath.folders, ContentPath.trash] {
-      let number = folder.withPointer { path -> Int32? in
-        guard Files.makeDirectory(path, at: directory.descriptor) else { return nil }
-        return Files.openBeneath(path, at: directory.descriptor, O_PATH | O_DIRECTORY)
-      }
-      guard let number else {
+      guard Files.makeDirectory(folder, at: directory.descriptor),
+        let number = Files.openBeneath(
+          folder, at: directory.descriptor, O_PATH | O_DIRECTORY)
+      else {
         throw .opening("cannot use the folders content and trash in the directory")
       }
       _ = Descriptor(owning: number)

@@ -23,7 +23,7 @@ extension DiskTier {
     var isThere = false
     do throws(Failure) {
       var entry = FoundEntry()
-      _ = try withReader { (reader) throws(Failure) in
+      try withReader { (reader) throws(Failure) in
         _ = try reader.find(key, into: &entry) { (row) throws(Failure) in
           isThere = row.generation >= generation
           return false

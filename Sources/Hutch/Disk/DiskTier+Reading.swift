@@ -100,10 +100,11 @@ extension DiskTier {
         guard entry.version == record.version else { continue }
         return visit(record.version, entry.extended.tag)
       }
-      let found = try withReader { (reader) throws(Failure) in
-        try reader.tag(of: key, version: record.version) { visit(record.version, $0) } != nil
+      var isFound = false
+      let isUp = try withReader { (reader) throws(Failure) in
+        isFound = try reader.tag(of: key, version: record.version) { visit(record.version, $0) }
       }
-      if found ?? true { return }
+      if isFound || !isUp { return }
     }
   }
 
@@ -161,10 +162,9 @@ extension DiskTier {
     return block
   }
 
-  /// Runs `body` with a connection that reads; nil if the tier is down.
-  func withReader<R: ~Copyable>(
-    _ body: (ReadConnection) throws(Failure) -> R
-  ) throws(Failure) -> R? {
+  /// Runs `body` with a connection that reads; false: the tier is down.
+  @discardableResult
+  func withReader(_ body: (ReadConnection) throws(Failure) -> Void) throws(Failure) -> Bool {
     try readers.withConnection(in: { placeIfUp }, at: quietState, body)
   }
 
@@ -183,24 +183,25 @@ extension DiskTier {
   ) throws(Failure) -> Bool {
     guard isUp, committer.isSameManifest else { return false }
     let filter = RowFilter(self, at: moment)
+    var isThere = false
     var isVisible = false
     do throws(Failure) {
-      let isThere = try withReader {
-        (reader) throws(Failure) -> Bool in
+      try withReader { (reader) throws(Failure) in
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return }
           isVisible = self.options.knows(row.record.codec) && filter.shows(row, key)
         }
         guard wantsBlock else {
-          return try reader.look(key, into: &entry) { (row) throws(Failure) in judge(&row) }
+          isThere = try reader.look(key, into: &entry) { (row) throws(Failure) in judge(&row) }
+          return
         }
-        return try reader.find(key, into: &entry) { (row) throws(Failure) in
+        isThere = try reader.find(key, into: &entry) { (row) throws(Failure) in
           judge(&row)
           return isVisible
         }
       }
-      guard isThere ?? false else { return false }
+      guard isThere else { return false }
       if isVisible { return true }
       // An impossible row is told of, unless it has been already.
       if let barred, entry.row.record.version <= barred { return false }
@@ -263,6 +264,7 @@ struct RowFilter {
     accesses = tier.accesses
   }
 
+  @inline(never)
   func shows(_ row: Row, _ key: Bytes) -> Bool {
     guard row.generation >= generation else { return false }
     guard let now, row.record.mayExpire(under: ages) else { return true }

@@ -84,10 +84,9 @@ extension DiskTier {
     case .manifest: break
     }
     let removed = counters.trash.load(ordering: .acquiring)
-    let sums = try? withReader { (reader) throws(Failure) in
-      try reader.sums()
-    }
-    guard let sums else { return nil }
+    var found: Sums?
+    _ = try? withReader { (reader) throws(Failure) in found = try reader.sums() }
+    guard let sums = found else { return nil }
     let (count, bytes) = (UInt64(clamping: sums.count), UInt64(clamping: sums.bytes))
     return (count, bytes &+ UInt64(clamping: sums.dead) &+ UInt64(shared.log.size) &+ removed)
   }

@@ -82,7 +82,7 @@ extension DiskTier {
     _ body: (ReadConnection) throws(Failure) -> Void
   ) throws(Failure) -> Bool {
     do throws(Failure) {
-      return try withReader(body) != nil
+      return try withReader(body)
     } catch {
       note(error)
       if error.status == .corrupt || !isUp { return false }

@@ -7,7 +7,7 @@ extension DiskTier {
   func prepare(_ entry: UnownedBlock, _ given: inout ValueForm?) {
     if !isUp { reopenIfDue() }
     if given?.failure != nil { counters.failures.add() }
-    if !makeFile(of: entry, &given) { counters.failures.add() }
+    if !makeFile(of: entry, &given, in: self) { counters.failures.add() }
   }
 
   /// Whether the store takes an entry with a value that is stored so.

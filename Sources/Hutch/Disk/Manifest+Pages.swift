@@ -8,6 +8,7 @@ extension Manifest {
     let free = try connection.integer("PRAGMA freelist_count") ?? 0
     guard free > 0 else { return false }
     let statement = try connection.prepare("PRAGMA incremental_vacuum(64)")
+    defer { statement.end() }
     var done = 0
     while done < pages {
       defer { statement.reset() }
@@ -63,6 +64,7 @@ extension Manifest {
   /// Whether SQLite finds the whole file in order. Takes as long as reading it.
   func isWhole() -> Bool {
     guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
+    defer { statement.end() }
     guard let hasRow = try? statement.step(), hasRow else { return false }
     guard let answer = try? statement.bytes(0) else { return false }
     return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0

@@ -12,21 +12,12 @@ extension Manifest {
     var limits = TierLimits()
     var changed = meta
     var newest: Int64 = 0
-    let row = sums.statement.handle
     try Connection.waitOut { () throws(Failure) in
-      defer { sqlite3_reset(row) }
-      let code = sqlite3_step(row)
-      guard code == SQLITE_ROW else {
-        guard code == SQLITE_DONE else {
-          throw connection.failure(code, "the manifest cannot be read")
-        }
-        throw Failure(.corrupt, "the manifest has no meta row")
-      }
-      let found = Sums(sums.statement)
-      changed.use(found)
-      changed.nextVersion = sums.statement.bits(Sums.more)
-      changed.mayIdle = sums.statement.integer(Sums.more + 1) != 0
-      limits = Manifest.limits(sums.statement, from: Sums.more + 2)
+      defer { sums.reset() }
+      guard try sums.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+      let found = Sums(sums)
+      changed.use(found, sums)
+      limits = Manifest.limits(sums)
       newest = found.lastID
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {

@@ -5,16 +5,16 @@ import CSQLite
 extension Manifest {
   /// A put of an entry with a tag.
   func tag(_ write: QueuedWrite) throws(Failure) {
-    let owned = try tagging.of(connection)
-    try owned.statement.bind(1, write.entry!.extended.tag)
-    try owned.statement.bind(2, write.key)
-    try owned.statement.run()
+    let statement = try tagging.of(connection)
+    try statement.bind(1, write.entry!.extended.tag)
+    try statement.bind(2, write.key)
+    try statement.run()
   }
 
   /// To be called before the row changes.
   func untag(_ found: Row) throws(Failure) {
-    let owned = try untagging.of(connection)
-    owned.statement.bind(1, found.id)
-    try owned.statement.run()
+    let statement = try untagging.of(connection)
+    statement.bind(1, found.id)
+    try statement.run()
   }
 }

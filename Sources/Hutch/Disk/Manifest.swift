@@ -64,11 +64,11 @@ struct Meta {
 /// commit has left them. Used under the tier's writer lock.
 final class Manifest {
   let connection: Connection
-  private let beginning: Statement
-  private let committing: Statement
-  private let rollingBack: Statement
-  var finding = LateStatement(rows: " FROM entries WHERE key = ?1")
-  var findingByID = LateStatement(rows: ", key FROM entries WHERE id = ?1")
+  private var beginning = LateStatement("BEGIN IMMEDIATE")
+  private var committing = LateStatement("COMMIT")
+  private var rollingBack = LateStatement("ROLLBACK")
+  var finding = LateStatement("SELECT {row} FROM entries WHERE key = ?1")
+  var findingByID = LateStatement("SELECT {row}, key FROM entries WHERE id = ?1")
   var inserting = LateStatement(
     """
     INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
@@ -102,7 +102,11 @@ final class Manifest {
     "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
   var accessing = LateStatement(
     "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
-  private let updatingMeta: Statement
+  private var updatingMeta = LateStatement(
+    """
+    UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
+      idle = ?6, last_time = ?7, clean = ?8, newest = ?9 WHERE id = 1
+    """)
   /// Both terms of the index's WHERE must stand here for SQLite to use it.
   var ending = LateStatement(
     """
@@ -121,12 +125,7 @@ final class Manifest {
   /// As the manifest had them when it was opened; nil: none have been set yet.
   private(set) var limits: TierLimits?
   /// See `reload`.
-  var sums = LateStatement(
-    Sums.columns,
-    """
-    , m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
-      m.time_to_idle, m.min_free
-    """, Sums.tables)
+  var sums = LateStatement(Sums.query)
   /// As the manifest was when it was opened, or as `commitOpening` has set it.
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
@@ -160,7 +159,7 @@ final class Manifest {
     _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
     try connection.check(isIn: directory)
     // All that the statements name.
-    _ = try connection.prepare(
+    try connection.prepare(
       """
       SELECT e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
         e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec, e.checksum,
@@ -168,9 +167,22 @@ final class Manifest {
         newest, m.idle, boot_id, boot_offset, last_time, clean, durability, limit_cost,
         limit_count, limit_entry, time_to_live, time_to_idle, min_free, has_limits, t.tag, t.key
       FROM entries e, meta m, tags t
-      """)
+      """).end()
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
-    let manifest = try Manifest(connection, durability, logSize: Int(log?.st_size ?? 0))
+    // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here.
+    try connection.run(
+      """
+      PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
+      PRAGMA cell_size_check = ON;
+      """)
+    if durability != .process { try connection.run(Manifest.synchronous(durability)) }
+    let deleting = try DeletionByKey(connection)
+    let size = Int(log?.st_size ?? 0)
+    let manifest = Manifest(
+      connection, durability, deleting, try Allocation.one(Log.self),
+      Log(used: size, size: size))
+    // Without memory a transaction must end all the same.
+    _ = try manifest.rollingBack.of(manifest.connection)
     try manifest.load()
     manifest.connection.waitsOut(false)
     _ = hutch_sqlite_switch(manifest.connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -192,31 +204,15 @@ final class Manifest {
   }
 
   private init(
-    _ opened: consuming Connection, _ durability: Durability, logSize: Int
-  ) throws(Failure) {
+    _ opened: consuming Connection, _ durability: Durability,
+    _ deletingByKey: consuming DeletionByKey, _ logState: UnsafeMutablePointer<Log>, _ log: Log
+  ) {
     connection = opened
     self.durability = durability
-    // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here.
-    try connection.run(
-      """
-      PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
-      PRAGMA cell_size_check = ON;
-      """)
-    if durability != .process { try connection.run(Manifest.synchronous(durability)) }
+    self.deletingByKey = deletingByKey
+    self.logState = logState
+    logState.initialize(to: log)
     sqlite3_wal_autocheckpoint(connection.handle, 0)
-
-    beginning = try connection.prepare("BEGIN IMMEDIATE")
-    committing = try connection.prepare("COMMIT")
-    rollingBack = try connection.prepare("ROLLBACK")
-    deletingByKey = try DeletionByKey(connection)
-    updatingMeta = try connection.prepare(
-      """
-      UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
-        idle = ?6, last_time = ?7, clean = ?8, newest = ?9 WHERE id = 1
-      """)
-
-    logState = try Allocation.one(Log.self)
-    logState.pointee = Log(used: logSize, size: logSize)
     _ = sqlite3_wal_hook(
       connection.handle,
       { state, _, _, pages in
@@ -243,39 +239,33 @@ final class Manifest {
       // The file's head has our format, the log does not: a newer library was killed.
       throw Failure(.newerFormat, "the directory was written by a newer version")
     }
-    let statement = try connection.prepareSums(
-      """
-      , m.storage, m.next_version, m.idle, m.clean, m.boot_id, m.boot_offset, m.durability,
-        m.has_limits, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live, m.time_to_idle,
-        m.min_free
-      """)
-    let first = Sums.more
+    let statement = try sums.of(connection)
+    defer { statement.reset() }
+    let first = Sums.more + 8
     guard try statement.step(), let number = UInt32(exactly: statement.integer(first)),
       let storage = StorageKind(rawValue: number), storage != .unspecified, storage != .log
     else {
       throw Failure(.corrupt, "the manifest has no meta row")
     }
-    let sums = Sums(statement)
-    meta.use(sums)
+    let found = Sums(statement)
+    meta.use(found, statement)
     meta.storage = storage
-    meta.nextVersion = statement.bits(first + 1)
-    meta.mayIdle = statement.integer(first + 2) != 0
-    meta.isClean = statement.integer(first + 3) != 0
-    meta.owesSweep = statement.integer(first + 3) == 2
-    let id = try statement.bytes(first + 4)
+    meta.isClean = statement.integer(first + 1) != 0
+    meta.owesSweep = statement.integer(first + 1) == 2
+    let id = try statement.bytes(first + 2)
     if id.count == 16 {
       boot.id = (
         id.loadUnaligned(fromByteOffset: 0, as: UInt64.self),
         id.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
       )
     }
-    boot.offset = statement.integer(first + 5)
+    boot.offset = statement.integer(first + 3)
     // A number that is none: the weakest.
     meta.durability =
-      UInt32(exactly: statement.integer(first + 6)).flatMap { Durability(rawValue: $0) } ?? .process
+      UInt32(exactly: statement.integer(first + 4)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
-    if statement.integer(first + 7) != 0 { limits = Manifest.limits(statement, from: first + 8) }
-    lastID = sums.lastID
+    if statement.integer(first + 5) != 0 { limits = Manifest.limits(statement) }
+    lastID = found.lastID
     newestOfMeta = lastID
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
@@ -288,6 +278,7 @@ final class Manifest {
     do {
       let statement = try connection.prepare(
         "UPDATE meta SET boot_id = ?1, boot_offset = ?2, durability = ?3")
+      defer { statement.end() }
       let id = boot.id
       try withUnsafeBytes(of: id) { (bytes) throws(Failure) in
         try statement.bind(1, bytes)
@@ -304,9 +295,9 @@ final class Manifest {
     self.boot = boot
   }
 
-  /// From six columns in the order of `write`. An age below zero, which none of ours has, is none.
-  static func limits(_ row: borrowing Statement, from first: Int32) -> TierLimits {
-    var limits = TierLimits(TierLimits.Words { row.bits(first + Int32($0)) })
+  /// From a row of `Sums.query`. An age below zero, which none of ours has, is none.
+  static func limits(_ row: Statement) -> TierLimits {
+    var limits = TierLimits(TierLimits.Words { row.bits(Sums.more + 2 + Int32($0)) })
     limits.ages.timeToLive = max(0, limits.ages.timeToLive)
     limits.ages.timeToIdle = max(0, limits.ages.timeToIdle)
     return limits
@@ -319,6 +310,7 @@ final class Manifest {
       UPDATE meta SET limit_cost = ?1, limit_count = ?2, limit_entry = ?3, time_to_live = ?4,
         time_to_idle = ?5, min_free = ?6, has_limits = 1
       """)
+    defer { statement.end() }
     let words = limits.words
     for i in words.indices { statement.bind(Int32(i) + 1, bits: words[i]) }
     try statement.run()
@@ -333,7 +325,7 @@ final class Manifest {
     var tries = 0
     while true {
       do throws(Failure) {
-        return try beginning.run()
+        return try beginning.of(connection).run()
       } catch {
         tries += 1
         guard error.sqlite & 0xFF == SQLITE_BUSY, tries < 10_000 else { throw error }
@@ -348,11 +340,12 @@ final class Manifest {
     if !sparingRow { try write(changed) }
     let log = ManifestLogBuffer.begin(connection)
     defer { log.end() }
-    try committing.run()
+    try committing.of(connection).run()
     meta = changed
   }
 
   private func write(_ changed: Meta) throws(Failure) {
+    let updatingMeta = try self.updatingMeta.of(connection)
     updatingMeta.bind(1, changed.generation)
     updatingMeta.bind(2, bits: changed.nextVersion)
     updatingMeta.bind(3, changed.count)
@@ -369,7 +362,7 @@ final class Manifest {
   /// Some errors have ended the transaction already.
   func rollback() {
     guard connection.isInTransaction else { return }
-    _ = try? rollingBack.run()
+    _ = try? rollingBack.of(connection).run()
   }
 
   var isInTransaction: Bool { connection.isInTransaction }

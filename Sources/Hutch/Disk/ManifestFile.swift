@@ -84,11 +84,13 @@ enum ManifestFile {
         """
         INSERT INTO meta VALUES (1, ?1, 1, 1, 0, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0)
         """)
+      defer { statement.end() }
       statement.bind(1, Int64(storage.rawValue))
       try statement.run()
       try connection.run("PRAGMA user_version = 6")
       try connection.run("COMMIT")
       let mode = try connection.prepare("PRAGMA journal_mode = WAL")
+      defer { mode.end() }
       guard try mode.step(), try mode.bytes(0).elementsEqual([0x77, 0x61, 0x6C]) else {
         throw Failure(.badDirectory, "the manifest cannot have a write-ahead log here")
       }

@@ -18,9 +18,9 @@ final class ReadConnection {
   /// that is under way keeps it open while the tier moves elsewhere.
   let directory: Directory
   private let connection: Connection
-  private let finding: Statement
+  private var finding: LateStatement
   /// As `finding`, without the value: SQLite reads all the pages of what a statement names.
-  private var looking = LateStatement(rows: ", extended FROM entries WHERE key = ?1")
+  private var looking = LateStatement("SELECT {row}, extended FROM entries WHERE key = ?1")
   private var listing = LateStatement(
     """
     SELECT key, generation, created, accessed, expires, idle
@@ -31,8 +31,9 @@ final class ReadConnection {
     "SELECT key FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2")
   private var walking = RowScan.upwards
   private var walkingBack = RowScan.downwards
-  private let beginning: Statement
-  private let ending: Statement
+  private var beginning = LateStatement("BEGIN")
+  private var ending = LateStatement("COMMIT")
+  private var summing = LateStatement(Sums.query)
   private var listingTagged = LateStatement(
     "SELECT key FROM tags WHERE tag = ?3 AND key > ?1 ORDER BY key LIMIT ?2")
   private var findingTag = LateStatement(
@@ -52,19 +53,18 @@ final class ReadConnection {
     connection.waitsOut(true)
     // It may be the last to close, at a fork.
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    let finding = try connection.prepareRows(", extended, value FROM entries WHERE key = ?1")
+    var finding = LateStatement("SELECT {row}, extended, value FROM entries WHERE key = ?1")
+    _ = try finding.of(connection)
     try connection.check(isIn: directory)
-    return try ReadConnection(directory, connection, finding)
+    return ReadConnection(directory, connection, finding)
   }
 
   private init(
-    _ directory: Directory, _ opened: consuming Connection, _ finding: consuming Statement
-  ) throws(Failure) {
+    _ directory: Directory, _ opened: consuming Connection, _ finding: consuming LateStatement
+  ) {
     self.directory = directory
     connection = opened
     self.finding = finding
-    beginning = try connection.prepare("BEGIN")
-    ending = try connection.prepare("COMMIT")
   }
 
   /// The sums as the commits have left them, and those of the rows, at one moment.
@@ -79,6 +79,7 @@ final class ReadConnection {
           ifnull(sum(iif(generation <> ?1, min(max(charge, 0), 1 << 60), 0)), 0)
         FROM entries
         """)
+      defer { statement.end() }
       statement.bind(1, said.generation)
       guard try statement.step() else { throw Failure(.corrupt, "the rows cannot be counted") }
       counts = ManifestCounts(
@@ -91,7 +92,8 @@ final class ReadConnection {
 
   /// The sums as the commits have left them.
   func sums() throws(Failure) -> Sums {
-    let statement = try connection.prepareSums("")
+    let statement = try summing.of(connection)
+    defer { statement.reset() }
     guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
     return Sums(statement)
   }
@@ -110,6 +112,7 @@ final class ReadConnection {
         ifnull(length(value), 0), codec >> 32
       FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
       """)
+    defer { statement.end() }
     statement.bind(1, id)
     statement.bind(2, Int64(limit))
     var last: Int64?
@@ -133,6 +136,7 @@ final class ReadConnection {
   /// How many errors SQLite finds, up to 100.
   func integrityErrors() throws(Failure) -> Int {
     let statement = try connection.prepare("PRAGMA integrity_check(100)")
+    defer { statement.end() }
     var errors = 0
     while try statement.step() {
       let words = try statement.bytes(0)
@@ -144,7 +148,7 @@ final class ReadConnection {
   /// Runs `body` within one read transaction, which its first statement begins.
   func together(_ body: () throws(Failure) -> Void) throws(Failure) {
     guard !connection.isInTransaction else { return try body() }
-    try beginning.run()
+    try beginning.of(connection).run()
     defer { endKept() }
     try body()
   }
@@ -152,7 +156,7 @@ final class ReadConnection {
   /// To be called before a read: see Readers for `current`.
   func begin(in current: Readers.State?) throws(Failure) {
     if let current, state == current {
-      if !connection.isInTransaction { try beginning.run() }
+      if !connection.isInTransaction { try beginning.of(connection).run() }
       return
     }
     endKept()
@@ -165,7 +169,7 @@ final class ReadConnection {
   /// Ends the transaction that has been kept, if one has.
   @inline(never)
   func endKept() {
-    if connection.isInTransaction { _ = try? ending.run() }
+    if connection.isInTransaction { _ = try? ending.of(connection).run() }
   }
 
   private static let largeFile = 1 << 20
@@ -179,7 +183,7 @@ final class ReadConnection {
     _ key: Bytes, into entry: inout FoundEntry,
     wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Bool {
-    try find(key, by: finding, into: &entry, wantsBlock)
+    try find(key, by: finding.of(connection), into: &entry, wantsBlock)
   }
 
   /// The row without its value; `visit` as `wantsBlock` above, with nothing to want.
@@ -187,14 +191,14 @@ final class ReadConnection {
     _ key: Bytes, into entry: inout FoundEntry, visit: (inout Row) throws(Failure) -> Void
   ) throws(Failure) -> Bool {
     let looking = try self.looking.of(connection)
-    return try find(key, by: looking.statement, into: &entry) { (row) throws(Failure) in
+    return try find(key, by: looking, into: &entry) { (row) throws(Failure) in
       try visit(&row)
       return false
     }
   }
 
   private func find(
-    _ key: Bytes, by finding: borrowing Statement, into entry: inout FoundEntry,
+    _ key: Bytes, by finding: Statement, into entry: inout FoundEntry,
     _ wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Bool {
     entry.directory = directory
@@ -247,31 +251,33 @@ final class ReadConnection {
     tagged tag: Bytes?, after key: Bytes, limit: Int, _ filter: RowFilter?,
     _ visit: (Bytes, _ isShown: Bool) throws(Failure) -> Void
   ) throws(Failure) {
-    let owned: OwnedStatement
+    let statement: Statement
     if let tag {
-      owned = try listingTagged.of(connection)
-      try owned.statement.bind(3, tag)
+      statement = try listingTagged.of(connection)
+      try statement.bind(3, tag)
     } else {
-      owned = try filter == nil ? listingKeys.of(connection) : listing.of(connection)
+      statement = try filter == nil ? listingKeys.of(connection) : listing.of(connection)
     }
-    try owned.statement.bind(1, key)
-    owned.statement.bind(2, Int64(limit))
-    defer { owned.statement.reset() }
-    while try owned.statement.step() {
-      let key = try owned.statement.bytes(0)
-      try visit(key, filter?.shows(ReadConnection.times(owned.statement), key) ?? true)
+    try statement.bind(1, key)
+    statement.bind(2, Int64(limit))
+    defer { statement.reset() }
+    while try statement.step() {
+      let key = try statement.bytes(0)
+      try visit(key, filter?.shows(ReadConnection.times(statement), key) ?? true)
     }
   }
 
-  /// The tag of a key's row, if it has one and the row has this version; nil: not so.
-  func tag<R>(
-    of key: Bytes, version: UInt64, _ visit: (Bytes) throws(Failure) -> R
-  ) throws(Failure) -> R? {
-    let owned = try findingTag.of(connection)
-    try owned.statement.bind(1, key)
-    defer { owned.statement.reset() }
-    guard try owned.statement.step(), owned.statement.bits(0) == version else { return nil }
-    return try visit(try owned.statement.bytes(1))
+  /// Calls `visit` with the tag of a key's row, if it has one and the row has this version; false:
+  /// not so.
+  func tag(
+    of key: Bytes, version: UInt64, _ visit: (Bytes) -> Void
+  ) throws(Failure) -> Bool {
+    let statement = try findingTag.of(connection)
+    try statement.bind(1, key)
+    defer { statement.reset() }
+    guard try statement.step(), statement.bits(0) == version else { return false }
+    visit(try statement.bytes(1))
+    return true
   }
 
   /// Rows in the order of their ids, or back from the last.
@@ -289,7 +295,7 @@ final class ReadConnection {
     return try scan(from: id, limit: Int64(limit), show)
   }
 
-  private static func times(_ statement: borrowing Statement) -> Row {
+  private static func times(_ statement: Statement) -> Row {
     var row = Row()
     row.generation = statement.integer(1)
     row.record.created = statement.integer(2)

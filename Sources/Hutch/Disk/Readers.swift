@@ -54,16 +54,19 @@ final class Readers {
     }
   }
 
-  /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil if it
+  /// Runs `body` with a connection to the manifest in the directory that `place` gives; false: it
   /// gives none. `shared`: the number of the directory's commits so far; nil: no transaction may be
   /// kept.
-  func withConnection<R: ~Copyable>(
-    in place: () -> Directory?, at shared: UInt64?, _ body: (ReadConnection) throws(Failure) -> R
-  ) throws(Failure) -> R? {
-    guard let reader = try reserve(in: place, at: shared) else { return nil }
+  @inline(never)
+  func withConnection(
+    in place: () -> Directory?, at shared: UInt64?,
+    _ body: (ReadConnection) throws(Failure) -> Void
+  ) throws(Failure) -> Bool {
+    guard let reader = try reserve(in: place, at: shared) else { return false }
     defer { reader.lock.unlock() }
     do throws(Failure) {
-      return try body(reader.connection.unsafelyUnwrapped)
+      try body(reader.connection.unsafelyUnwrapped)
+      return true
     } catch {
       reader.connection?.endKept()
       throw error

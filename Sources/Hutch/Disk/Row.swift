@@ -17,7 +17,7 @@ struct Row {
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 
-  /// The columns that each statement reads rows by (`Connection.prepareRows`, DeletionByKey). In a
+  /// The columns that each statement reads rows by, where its text has "{row}". In a
   /// SELECT further columns follow from `more` on: the value last, without which SQLite reads no
   /// more than the head of a long row.
   static let columns: StaticString = """
@@ -37,30 +37,37 @@ struct Row {
   init() {}
 
   /// Reads the columns above.
-  init(_ statement: borrowing some RowColumns & ~Copyable) throws(Failure) {
-    id = statement.integer(0)
-    generation = statement.integer(1)
-    record.version = statement.bits(2)
-    record.created = statement.integer(3)
-    record.accessed = statement.integer(4)
-    uses = max(0, statement.integer(5))
-    record.expires = statement.integer(6)
-    let idle = statement.integer(7)
+  init(_ columns: borrowing some RowColumns & ~Copyable) throws(Failure) {
+    var numbers = InlineArray<13, Int64>(repeating: 0)
+    for i in numbers.indices { numbers[i] = columns.integer(Int32(i)) }
+    self.init(numbers)
+    if !columns.isNull(13) {
+      file = ContentName(try columns.bytes(13))
+      if file == nil { isSound = false }
+    }
+  }
+
+  private init(_ columns: InlineArray<13, Int64>) {
+    func bits(_ column: Int) -> UInt64 { UInt64(bitPattern: columns[column]) }
+    id = columns[0]
+    generation = columns[1]
+    record.version = bits(2)
+    record.created = columns[3]
+    record.accessed = columns[4]
+    uses = max(0, columns[5])
+    record.expires = columns[6]
+    let idle = columns[7]
     record.timeToIdle = max(0, idle)
-    record.cost = statement.bits(8)
-    let size = statement.integer(9)
-    charge = min(max(0, statement.integer(10)), Meta.largest)
-    let codec = statement.integer(11)
+    record.cost = bits(8)
+    let size = columns[9]
+    charge = min(max(0, columns[10]), Meta.largest)
+    let codec = columns[11]
     record.setSize(Int(min(max(0, size), Row.largestValue)), codec & Row.largestCodec)
     tagSize = codec >> Row.codecBits
-    seal = statement.bits(12)
+    seal = bits(12)
     isSound =
       record.version != 0 && idle >= 0 && size >= 0 && size <= Row.largestValue
       && tagSize >= 0 && tagSize <= Int64(Extended.longestTag)
-    if !statement.isNull(13) {
-      file = ContentName(try statement.bytes(13))
-      if file == nil { isSound = false }
-    }
   }
 
   /// True if the row has a tag, and so another row in the table of tags.

@@ -3,7 +3,7 @@
 /// An id is the row's rowid, drawn when the row is written or touched and not used again. So the
 /// table itself is in the order of writes.
 struct RowScan {
-  private let owned: OwnedStatement
+  private let statement: Statement
   private let isDescending: Bool
 
   /// How far a scan has come.
@@ -14,16 +14,16 @@ struct RowScan {
   }
 
   /// `statement`: `upwards`, or where `isDescending`, `downwards`.
-  init(_ statement: OwnedStatement, isDescending: Bool = false) {
-    owned = statement
+  init(_ statement: Statement, isDescending: Bool = false) {
+    self.statement = statement
     self.isDescending = isDescending
   }
 
   static var upwards: LateStatement {
-    LateStatement(rows: ", key FROM entries WHERE id > ?1 ORDER BY id")
+    LateStatement("SELECT {row}, key FROM entries WHERE id > ?1 ORDER BY id")
   }
   static var downwards: LateStatement {
-    LateStatement(rows: ", key FROM entries WHERE id < ?1 ORDER BY id DESC")
+    LateStatement("SELECT {row}, key FROM entries WHERE id < ?1 ORDER BY id DESC")
   }
 
   /// Shows up to `limit` rows behind `start`, until `visit` answers false. It must change no row.
@@ -32,20 +32,20 @@ struct RowScan {
   func callAsFunction(
     from start: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> Reached {
-    owned.statement.bind(1, start)
-    defer { owned.statement.reset() }
+    statement.bind(1, start)
+    defer { statement.reset() }
     var last = start
     var left = limit
-    while try owned.statement.step() {
+    while try statement.step() {
       if left == 0 { return Reached(last: last, isEnd: false) }
-      let row = try Row(owned.statement)
+      let row = try Row(statement)
       // Without this a damaged table could make a scan that does not end.
       guard isDescending ? row.id < last : row.id > last else {
         throw Failure(.corrupt, "the manifest's rows are out of order")
       }
       last = row.id
       left -= 1
-      guard try visit(row, try owned.statement.bytes(Row.more)) else {
+      guard try visit(row, try statement.bytes(Row.more)) else {
         return Reached(last: last, isEnd: false)
       }
     }

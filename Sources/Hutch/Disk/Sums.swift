@@ -24,22 +24,25 @@ struct Sums {
   /// The highest id that has been given out.
   let lastID: Int64
 
-  static let columns: StaticString = """
+  /// The meta row with the sums. What else it has follows from `more` on: next_version, idle, the
+  /// six limits, and what an opening reads besides.
+  static let query: StaticString = """
     SELECT m.generation, ifnull(e.total_count, m.count), ifnull(e.total_bytes, m.bytes), m.dead,
       max(m.last_time, ifnull(e.created, 0)),
-      max(m.newest, ifnull((SELECT max(id) FROM entries), 0))
-    """
-  static let more: Int32 = 6
-  static let tables: StaticString = """
-     FROM meta m LEFT JOIN entries e
+      max(m.newest, ifnull((SELECT max(id) FROM entries), 0)),
+      m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
+      m.time_to_idle, m.min_free,
+      m.storage, m.clean, m.boot_id, m.boot_offset, m.durability, m.has_limits
+    FROM meta m LEFT JOIN entries e
       ON e.id = (SELECT max(id) FROM entries) AND e.id > m.newest
         AND e.total_count BETWEEN 0 AND 1152921504606846975
         AND e.total_bytes BETWEEN 0 AND 1152921504606846975
-      WHERE m.id = 1
+    WHERE m.id = 1
     """
+  static let more: Int32 = 6
 
-  /// The current row of a statement with the columns above.
-  init(_ statement: borrowing Statement) {
+  /// The current row of `query`.
+  init(_ statement: Statement) {
     generation = statement.integer(0)
     count = statement.integer(1)
     bytes = statement.integer(2)
@@ -50,11 +53,14 @@ struct Sums {
 }
 
 extension Meta {
-  mutating func use(_ sums: Sums) {
+  /// `row`: of `Sums.query`.
+  mutating func use(_ sums: Sums, _ row: Statement) {
     generation = sums.generation
     count = sums.count
     bytes = sums.bytes
     dead = sums.dead
     lastTime = sums.lastTime
+    nextVersion = row.bits(Sums.more)
+    mayIdle = row.integer(Sums.more + 1) != 0
   }
 }

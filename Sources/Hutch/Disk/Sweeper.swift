@@ -151,9 +151,9 @@ struct Sweeper {
   @inline(never)
   private func redate(_ id: Int64, _ transaction: inout Transaction) throws(Failure) {
     let now = transaction.now
-    guard let row = try transaction.manifest.find(id: id, { (row, _) in row }),
-      row.record.created > now
-    else { return }
+    var found: Row?
+    try transaction.manifest.find(id: id) { (row, _) in found = row }
+    guard let row = found, row.record.created > now else { return }
     var record = row.record
     if record.expires != 0 && record.expires != Record.never {
       record.expires = max(

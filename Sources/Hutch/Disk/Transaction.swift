@@ -154,7 +154,7 @@ struct Transaction: ~Copyable {
     id: Int64, takesDead: Bool = false, _ cause: (Record, Bytes) -> DropCause?
   ) throws(Failure) -> Bool {
     var victim: Row?
-    _ = try manifest.find(id: id) { (row, key) throws(Failure) in
+    try manifest.find(id: id) { (row, key) throws(Failure) in
       if row.generation == meta.generation {
         var record = row.record
         record.accessed = accessed(row, key)

@@ -76,7 +76,15 @@ struct LogEntry {
     static let records: Fields = [.removal, .beginning, .passed]
     static let all: UInt64 = 4095
     @inline(__always) var count: Int { (rawValue & 511).nonzeroBitCount }
-    @inline(__always) var size: Int { count * 8 }
+    @inline(__always) var size: Int { count &* 8 }
+
+    /// The word of a field in the entry at `start`; 0: the entry has no such field.
+    @inline(never)
+    func word(_ field: Fields, of start: UnsafeMutableRawPointer) -> UInt64 {
+      guard contains(field) else { return 0 }
+      let before = Fields(rawValue: rawValue & (field.rawValue - 1))
+      return SharedWords.load(start + (At.fields + before.size))
+    }
   }
 
   /// The head of an entry, as it was when it was read. The entry may have gone since, and other
@@ -90,8 +98,10 @@ struct LogEntry {
     let accessed: UInt64
     let sizes: UInt64
     /// The field with the sizes of extended data and tag; 0: there are none.
-    let extendedSize: Int
+    private let extendedCount: UInt32
     let tagSize: UInt8
+    /// Where the fields end. To count them takes more instructions than to keep this.
+    private let keyStart: UInt8
 
     /// Nil: no entry is there, or none that ends within `room` bytes.
     @inline(__always)
@@ -104,15 +114,17 @@ struct LogEntry {
       accessed = SharedWords.load(start + At.accessed)
       sizes = SharedWords.load(start + At.sizes)
       let fields = Fields(rawValue: sizes >> 48)
-      guard fields.rawValue <= Fields.all, At.fields + fields.size <= room else { return nil }
+      guard fields.rawValue <= Fields.all else { return nil }
+      let end = At.fields + fields.size
+      guard end <= room else { return nil }
+      keyStart = UInt8(truncatingIfNeeded: end)
       if fields.contains(.extended) {
-        let last = start + (At.fields + fields.size - 8)
-        let sizes = SharedWords.load(last)
-        extendedSize = Int(truncatingIfNeeded: sizes & 0x7FFF_FFFF)
+        let sizes = SharedWords.load(start + (end - 8))
+        extendedCount = UInt32(truncatingIfNeeded: sizes & 0x7FFF_FFFF)
         // Other bytes may be here by now: a tag is not longer than the extended data with it.
-        tagSize = UInt8(min(sizes >> 32 & 0xFF, UInt64(extendedSize)))
+        tagSize = UInt8(truncatingIfNeeded: min(sizes >> 32 & 0xFF, UInt64(extendedCount)))
       } else {
-        extendedSize = 0
+        extendedCount = 0
         tagSize = 0
       }
       guard byteCount <= room else { return nil }
@@ -121,18 +133,19 @@ struct LogEntry {
     @inline(__always) var valueSize: Int { Int(sizes & 0xFFFF_FFFF) }
     @inline(__always) var keySize: Int { Int(sizes >> 32 & 0xFFFF) }
     @inline(__always) var fields: Fields { Fields(rawValue: sizes >> 48) }
-    @inline(__always) private var keyOffset: Int { At.fields + fields.size }
+    @inline(__always) var extendedSize: Int { Int(extendedCount) }
+    @inline(__always) private var keyOffset: Int { Int(keyStart) }
     @inline(__always)
-    var byteCount: Int { keyOffset + keySize + valueSize + extendedSize }
+    var byteCount: Int { keyOffset &+ keySize &+ valueSize &+ extendedSize }
     @inline(__always) var units: UInt64 { LogFormat.units(byteCount) }
 
     @inline(__always)
     var key: Bytes { Bytes(start: start + keyOffset, count: keySize) }
     @inline(__always)
-    var value: Bytes { Bytes(start: start + (keyOffset + keySize), count: valueSize) }
+    var value: Bytes { Bytes(start: start + (keyOffset &+ keySize), count: valueSize) }
     @inline(__always)
     var extended: Bytes {
-      Bytes(start: start + (keyOffset + keySize + valueSize), count: extendedSize)
+      Bytes(start: start + (keyOffset &+ keySize &+ valueSize), count: extendedSize)
     }
 
     @inline(__always)
@@ -158,10 +171,11 @@ struct LogEntry {
 
     /// The content file that has the value; nil: none has, or the name is not one of the library's.
     var file: LogFile? {
-      guard hasFile else { return nil }
-      let (low, high) = (field(.suffixLow), field(.suffixHigh))
-      guard
-        let suffix = FileSuffix(words: (UInt64(bitPattern: low), UInt64(bitPattern: high)))
+      @inline(never) get { hasFile ? namedFile : nil }
+    }
+
+    private var namedFile: LogFile? {
+      guard let suffix = FileSuffix(words: (field(.suffixLow), field(.suffixHigh)))
       else { return nil }
       return LogFile(
         name: ContentName(number: fileNumber, suffix: suffix),
@@ -169,23 +183,22 @@ struct LogEntry {
     }
 
     /// The number in the content file's name; 0: there is none.
-    var fileNumber: UInt64 { UInt64(bitPattern: field(.fileNumber)) }
+    var fileNumber: UInt64 { field(.fileNumber) }
 
     /// The content file that has the value as it was put.
     var fileOfValue: LogFile? { codecID == 0 ? file : nil }
 
-    private var fileSize: Int { Int(max(0, min(field(.fileSize), LogFile.largest))) }
+    private var fileSize: Int {
+      Int(max(0, min(Int64(bitPattern: field(.fileSize)), LogFile.largest)))
+    }
     /// The bytes of the disk that the entry occupies, the content file's blocks included.
     var charge: UInt64 {
       let own = units &* UInt64(LogFormat.unit)
       return hasFile ? own &+ LogFile.charge(fileSize) : own
     }
 
-    private func field(_ wanted: Fields) -> Int64 {
-      guard fields.contains(wanted) else { return 0 }
-      let before = Fields(rawValue: fields.rawValue & (wanted.rawValue - 1))
-      return Int64(bitPattern: SharedWords.load(start + (At.fields + before.size)))
-    }
+    @inline(__always)
+    private func field(_ wanted: Fields) -> UInt64 { fields.word(wanted, of: start) }
 
     /// The codec that has made the value; 0: the value is as it was put.
     @inline(__always)
@@ -201,10 +214,10 @@ struct LogEntry {
       record.checksum = checksum
       record.accessed = max(created, Int64(accessed & Access.mask) &* 1_000_000)
       if !fields.isEmpty {
-        record.expires = field(.expires)
-        record.timeToIdle = field(.timeToIdle)
-        record.cost = UInt64(bitPattern: field(.cost))
-        let codec = UInt64(bitPattern: field(.codec))
+        record.expires = Int64(bitPattern: field(.expires))
+        record.timeToIdle = Int64(bitPattern: field(.timeToIdle))
+        record.cost = field(.cost)
+        let codec = field(.codec)
         record.codec = UInt32(truncatingIfNeeded: codec)
         record.decodedSize = Int(codec >> 32)
       }
@@ -248,27 +261,26 @@ struct LogEntry {
     return At.fields + fields(of: record, file).size + key + value + record.extendedSize
   }
 
-  @inline(__always)
   private static func fields(of record: Record, _ file: LogFile?) -> Fields {
-    var fields = Fields()
+    var bits: UInt64 = 0
+    func add(_ field: Fields, _ value: UInt64) { if value != 0 { bits |= field.rawValue } }
     if let file {
-      fields.insert(.fileNumber)
-      fields.insert(.fileSize)
       let suffix = file.name.suffix.words
-      if suffix.0 != 0 { fields.insert(.suffixLow) }
-      if suffix.1 != 0 { fields.insert(.suffixHigh) }
+      bits = Fields.fileNumber.rawValue | Fields.fileSize.rawValue
+      add(.suffixLow, suffix.0)
+      add(.suffixHigh, suffix.1)
     }
-    if record.expires != 0 { fields.insert(.expires) }
-    if record.timeToIdle != 0 { fields.insert(.timeToIdle) }
-    if record.cost != 0 { fields.insert(.cost) }
-    if record.extendedSize != 0 { fields.insert(.extended) }
-    if record.codec != 0 { fields.insert(.codec) }
-    return fields
+    add(.expires, UInt64(bitPattern: record.expires))
+    add(.timeToIdle, UInt64(bitPattern: record.timeToIdle))
+    add(.cost, record.cost)
+    add(.extended, UInt64(record.extendedSize))
+    add(.codec, UInt64(record.codec))
+    return Fields(rawValue: bits)
   }
 
   /// Writes an entry above the head, where no other process looks. `putsValue`: writes the value to
   /// where it belongs, unless it returns false.
-  @inline(__always)
+  @inline(never)
   static func write(
     to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
     value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64,
@@ -363,24 +375,25 @@ struct LogCheck {
   }
 }
 
-extension LogEntry.Head {
+extension LogStore {
   /// True if the entry is what was written. The value and the extended data have been copied, or
   /// are read in place.
-  @inline(__always)
-  func isSound(_ hash: UInt64, by check: LogCheck, value checksum: UInt64, _ extended: Bytes)
-    -> Bool
-  {
-    checksum == self.checksum
-      && check.sum(hash, start, fields, value: checksum, extended) == self.check
+  @inline(never) @_optimize(speed)
+  func isSound(
+    _ entry: LogEntry.Head, _ hash: UInt64, value checksum: UInt64, _ extended: Bytes
+  ) -> Bool {
+    checksum == entry.checksum
+      && check.sum(hash, entry.start, entry.fields, value: checksum, extended) == entry.check
   }
 
   /// True if it is the whole record of a removal: one that was written as such, or an entry that
   /// has become one.
-  func isSoundRemoval(_ hash: UInt64, by check: LogCheck) -> Bool {
+  func isSoundRemoval(_ entry: LogEntry.Head, _ hash: UInt64) -> Bool {
     func sum(without kind: LogEntry.Fields) -> UInt64 {
       check.sum(
-        hash, start, fields.subtracting(kind), value: checksum, extended, without: kind)
+        hash, entry.start, entry.fields.subtracting(kind), value: entry.checksum, entry.extended,
+        without: kind)
     }
-    return sum(without: []) == self.check || sum(without: .removal) == self.check
+    return sum(without: []) == entry.check || sum(without: .removal) == entry.check
   }
 }

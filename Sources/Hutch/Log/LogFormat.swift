@@ -178,7 +178,7 @@ enum LogFormat {
   }
 
   @inline(__always)
-  static func units(_ bytes: Int) -> UInt64 { UInt64(truncatingIfNeeded: (bytes + 15) >> 4) }
+  static func units(_ bytes: Int) -> UInt64 { UInt64(truncatingIfNeeded: (bytes &+ 15) >> 4) }
 }
 
 /// A word of the index: which entry a key has.

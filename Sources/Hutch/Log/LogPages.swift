@@ -48,17 +48,22 @@ extension LogStore {
   @inline(__always)
   var top: Int { min(Int(words.load(IndexAt.top) & 31), IndexAt.highestTop) }
 
+  /// The page that has the slots of a key; nil: the index is damaged.
+  @inline(never) @_optimize(speed)
+  func page(for hash: UInt64) -> SlotPage? { pageInPlace(for: hash) }
+
+  /// The same, where each put and get needs it.
   @inline(__always)
-  func page(for hash: UInt64) -> SlotPage? {
+  func pageInPlace(for hash: UInt64) -> SlotPage? {
     let spread = LogStore.spread(hash)
     var level = top
     // More than one round is needed only while the page is being divided.
     for _ in 0..<64 {
       while level >= 0 {
-        let number = spread & (1 << level - 1)
+        let number = spread & (1 &<< level - 1)
         let word = PageWord(words.load(PageWord.offset(number & (IndexAt.mostPages - 1))))
         if word != .none {
-          guard spread & (1 << word.level - 1) == number else { break }
+          guard spread & (1 &<< word.level - 1) == number else { break }
           guard word.level <= IndexAt.highestTop, isTherePage(word.page) else { return nil }
           return SlotPage(number: number, word: word, base: slots(ofPage: word.page))
         }
@@ -133,7 +138,7 @@ extension LogStore {
 
   /// Whether an entry that has been evicted was put not longer ago than twice what the log holds.
   private func isRecent(_ address: LogAddress) -> Bool {
-    words.load(IndexAt.head) &- address <= UInt64(segmentCount) << (unitShift + 1)
+    words.load(IndexAt.head) &- address <= UInt64(segmentCount) &<< (unitShift + 1)
   }
 
   /// The word of a slot that no longer names an entry: unused, unless a lookup has to go on to an
@@ -179,7 +184,7 @@ extension LogStore {
   func divide(_ page: SlotPage, at now: Int64) throws(Failure) {
     shrink(addingPages: 2, at: now)
     let level = page.word.level
-    let sibling = page.number + 1 << level
+    let sibling = page.number + 1 &<< level
     guard level < IndexAt.highestTop else {
       throw Failure(.noSpace, "the index has as many entries as it can have")
     }
@@ -236,7 +241,7 @@ extension LogStore {
         let entry = entry(seat, slot.address), entry.keySize > 0
       else { continue }
       let hash = self.hash.entry(entry.key)
-      let isSecond = LogStore.spread(hash) >> page.word.level & 1 != 0
+      let isSecond = LogStore.spread(hash) &>> page.word.level & 1 != 0
       guard place(slot, in: slots(ofPage: isSecond ? second : first)) else {
         throw Failure(.noSpace, "too many keys have the same hash")
       }

@@ -56,7 +56,7 @@ extension LogStorage: FileStorage {
   // MARK: making
 
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {
-    _ = makeFile(of: entry, &form)
+    _ = makeFile(of: entry, &form, in: self)
     if let form, form.file != nil, !keepsFree() {
       form.refuse(
         for: Failure(.noSpace, "the file system has less free than is to stay free"))

@@ -279,7 +279,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   /// The hash of a key by the secrets of a store. `hash`: the key's, by the hash of the tiers
   /// above.
-  @inline(__always)
+  @inline(never)
   func own(_ hash: UInt64, _ key: Bytes, in store: LogStore) -> UInt64 {
     _fastPath(store.hasHashOfTiers) ? hash : store.hash.entry(key)
   }

@@ -33,8 +33,8 @@ extension LogStore {
             continue
           }
           if readsValues,
-            !entry.isSound(
-              hash.entry(entry.key), by: check,
+            !isSound(
+              entry, hash.entry(entry.key),
               value: entry.hasFile ? entry.checksum : Checksum.xxh3(entry.value), entry.extended)
           {
             report.damaged += 1

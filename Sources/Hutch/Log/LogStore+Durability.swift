@@ -129,7 +129,7 @@ extension LogStore {
     let index = Bytes(start: words.base, count: Int(status.st_size))
     var isWritten = Files.write(index, to: indexFile.number)
     eachSegment { seat in
-      let place = seat.place << segmentShift
+      let place = seat.place &<< segmentShift
       let bytes = Bytes(start: logBase + place, count: segmentSize)
       isWritten = isWritten && Files.write(bytes, to: logFile.number, at: place)
     }

@@ -41,7 +41,7 @@ extension LogStore {
   @inline(never) @_optimize(speed)
   func find(_ key: Bytes, _ hash: UInt64) -> LogMatch? {
     while true {
-      guard let page = page(for: hash) else { return nil }
+      guard let page = pageInPlace(for: hash) else { return nil }
       var isShaken = false
       scan: for offset in 0..<LogPages.window {
         let line =
@@ -79,7 +79,7 @@ extension LogStore {
       // The record of a value in a file is checked first: memory is not asked for on the word of a
       // damaged one.
       if match.entry.hasFile,
-        !match.entry.isSound(hash, by: check, value: match.entry.checksum, match.entry.extended)
+        !isSound(match.entry, hash, value: match.entry.checksum, match.entry.extended)
       {
         if !isNamed(match) || removeDamaged(match) { continue }
         break
@@ -101,8 +101,8 @@ extension LogStore {
           copy.extendedData.baseAddress!, match.entry.extended.baseAddress!,
           record.extendedSize)
       }
-      let isSound = isThere && match.entry.isSound(
-        hash, by: check, value: copy.checksum, Bytes(copy.extendedData))
+      let isSound = isThere && self.isSound(
+        match.entry, hash, value: copy.checksum, Bytes(copy.extendedData))
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       guard isSound else {
         if removeDamaged(match) { continue }
@@ -128,7 +128,7 @@ extension LogStore {
         return .refused
       }
       let checksum = Checksum.copying(entry.value, to: buffer.baseAddress.unsafelyUnwrapped)
-      let isSound = entry.isSound(hash, by: check, value: checksum, entry.extended)
+      let isSound = self.isSound(entry, hash, value: checksum, entry.extended)
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       guard isSound else {
         if removeDamaged(match) { continue }
@@ -204,7 +204,7 @@ extension LogStore {
       var room = InlineArray<32, UInt64>(repeating: 0)
       let tag = Extended(entry.extended, tagSize: entry.tagSize).tag
       withUnsafeMutableBytes(of: &room) { $0.copyMemory(from: tag) }
-      let isSound = entry.isSound(hash, by: check, value: entry.checksum, entry.extended)
+      let isSound = self.isSound(entry, hash, value: entry.checksum, entry.extended)
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       if isSound {
         return withUnsafeBytes(of: &room) {
@@ -274,7 +274,7 @@ extension LogStore {
       } else if readsValues {
         checksum = Checksum.xxh3(entry.value)
       }
-      let isSound = isThere && entry.isSound(hash, by: check, value: checksum, entry.extended)
+      let isSound = isThere && self.isSound(entry, hash, value: checksum, entry.extended)
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       if isSound { return true }
       _ = removeDamaged(match, until: nil)

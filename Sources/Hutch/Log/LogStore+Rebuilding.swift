@@ -94,7 +94,7 @@ extension LogStore {
           let passed = words.load(IndexAt.cleaning)
           let isPassed = passed > start(of: number)
           let end = isPassed ? passed : work.before
-          goOn(to: !isPassed && end > least ? (end - 1) >> unitShift : 0, .new, end: end)
+          goOn(to: !isPassed && end > least ? (end - 1) &>> unitShift : 0, .new, end: end)
         }
       }
       return isRebuilding

@@ -27,14 +27,14 @@ extension LogStore {
   func isWhole(_ entry: LogEntry.Head, readsFile: Bool) -> Bool {
     if entry.keySize == 0 { return false }
     let hash = hash.entry(entry.key)
-    if entry.fields.contains(.removal) { return entry.isSoundRemoval(hash, by: check) }
+    if entry.fields.contains(.removal) { return isSoundRemoval(entry, hash) }
     var checksum = entry.checksum
     if !entry.hasFile {
       checksum = Checksum.xxh3(entry.value)
     } else if readsFile {
       guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? false else { return false }
     }
-    return entry.isSound(hash, by: check, value: checksum, entry.extended)
+    return isSound(entry, hash, value: checksum, entry.extended)
   }
 
   /// The first entry of a segment; nil: the segment has not begun at that place, or it is damaged.
@@ -49,9 +49,9 @@ extension LogStore {
 
   /// The segment that has begun at a place of the log.
   private func beginning(atPlace place: Int) -> LogBeginning? {
-    let address = SharedWords.load(logBase + place << segmentShift)
-    let number = address >> unitShift
-    guard number > 0, number < (LogFormat.addressMask - 1 << 24) >> unitShift,
+    let address = SharedWords.load(logBase + place &<< segmentShift)
+    let number = address &>> unitShift
+    guard number > 0, number < (LogFormat.addressMask - 1 << 24) &>> unitShift,
       address == start(of: number)
     else { return nil }
     return beginning(SeatWord(.new, number: number, place: place))
@@ -68,7 +68,7 @@ extension LogStore {
     guard let status = Files.status(of: logFile.number) else {
       throw .system("cannot look at the log")
     }
-    let places = min(Int(status.st_size) >> segmentShift, mappedPlaces, IndexAt.seatCount)
+    let places = min(Int(status.st_size) &>> segmentShift, mappedPlaces, IndexAt.seatCount)
     for place in 0..<places {
       guard let beginning = beginning(atPlace: place) else { continue }
       next = max(next, beginning.seat.number + 1)
@@ -77,14 +77,14 @@ extension LogStore {
       }
     }
     // The numbers of segments that have left only some of their pages are not used again.
-    next += LogStore.leap >> unitShift
-    guard next < (LogFormat.addressMask - 1 << 24) >> unitShift else {
+    next += LogStore.leap &>> unitShift
+    guard next < (LogFormat.addressMask - 1 << 24) &>> unitShift else {
       throw Failure(.corrupt, "the log has no addresses left")
     }
     let active = checkpoint[At.active]
     var tail = LogTail(
       end: checkpoint[At.end], floor: checkpoint[At.floor],
-      number: active != 0 ? active : (checkpoint[At.end] - 1) >> unitShift)
+      number: active != 0 ? active : (checkpoint[At.end] - 1) &>> unitShift)
     if active != 0 {
       for i in 0..<found.count where found[i].seat.number == active {
         walk(found[i].seat, to: &tail, checkpoint)
@@ -195,7 +195,7 @@ extension LogStore {
       isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits)
     // What replaced or removed a kept entry is not met where the cleaner had passed it. 0: never.
     set(IndexAt.certainFrom, tail.newFrom > certainFrom ? 0 : certainFrom)
-    set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) >> unitShift : 0)
+    set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) &>> unitShift : 0)
     set(IndexAt.rebuildEnd, tail.end)
     set(IndexAt.rebuildKept, newestKept)
     let version = max(words.load(IndexAt.versions), checkpoint[At.version], tail.version)
@@ -209,7 +209,7 @@ extension LogStore {
     var isTaken = InlineArray<1024, UInt64>(repeating: 0)
     eachSegment { seat in isTaken[seat.place >> 6] |= 1 << UInt64(seat.place & 63) }
     for place in 0..<places where isTaken[place >> 6] & 1 << UInt64(place & 63) == 0 {
-      Files.punch(logFile.number, place << segmentShift, segmentSize)
+      Files.punch(logFile.number, place &<< segmentShift, segmentSize)
     }
   }
 }

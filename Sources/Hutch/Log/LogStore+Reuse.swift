@@ -23,7 +23,7 @@ extension LogStore {
     _ redo: inout RedoRecord, adding units: UInt64, at address: LogAddress,
     taking gone: UInt64 = 0, at old: LogAddress = 0
   ) {
-    let (number, other) = (address >> unitShift, old >> unitShift)
+    let (number, other) = (address &>> unitShift, old &>> unitShift)
     let left = liveUnits(other) &- min(liveUnits(other), gone)
     if gone > 0 && (units == 0 || number != other) { redo.set(SeatWord.liveOffset(other), left) }
     if units > 0 {
@@ -44,7 +44,7 @@ extension LogStore {
 
   /// Where the place of a segment has to wait for a checkpoint, the log first grows to what is
   /// appended between two of them.
-  private var isLong: Bool { UInt64(segmentCount) << unitShift >= LogStore.mostAhead }
+  private var isLong: Bool { UInt64(segmentCount) &<< unitShift >= LogStore.mostAhead }
 
   /// An oldest segment that is mostly dead.
   private var mostlyDead: Reusable? {

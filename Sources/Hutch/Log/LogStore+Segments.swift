@@ -5,7 +5,7 @@ import Synchronization
 
 extension LogStore {
   @inline(__always)
-  func start(of number: UInt64) -> LogAddress { number << unitShift }
+  func start(of number: UInt64) -> LogAddress { number &<< unitShift }
 
   /// The place of an address's segment. Nil: the segment has gone, or its entries were cleared.
   @inline(never)
@@ -14,7 +14,7 @@ extension LogStore {
   /// The same, where each put and get needs it.
   @inline(__always)
   func seatInPlace(of address: LogAddress) -> SeatWord? {
-    let number = address >> unitShift
+    let number = address &>> unitShift
     let seat = SeatWord(words.load(SeatWord.offset(number)))
     guard seat.number == number, seat.bits != 0, isThere(seat.place),
       address >= words.load(IndexAt.floor)
@@ -40,14 +40,14 @@ extension LogStore {
   @inline(never)
   private func findPlaces(_ place: Int) -> Bool {
     guard let status = Files.status(of: logFile.number) else { return false }
-    let places = min(Int(status.st_size) >> segmentShift, mappedPlaces)
+    let places = min(Int(status.st_size) &>> segmentShift, mappedPlaces)
     knownPlaces.store(places, ordering: .relaxed)
     return place < places
   }
 
   @inline(__always)
   func memory(_ seat: SeatWord, _ address: LogAddress) -> UnsafeMutableRawPointer {
-    logBase + (seat.place << segmentShift | Int(address & (segmentUnits - 1)) << 4)
+    logBase + (seat.place &<< segmentShift | Int(address & (segmentUnits - 1)) << 4)
   }
 
   /// The entry at an address, as far as a look at its head tells.
@@ -92,7 +92,7 @@ extension LogStore {
     if limit == 0 { return most }
     let beside = indexSize(pages) &+ files
     let left = limit > beside ? limit - beside : 0
-    return Int(min(max(left >> UInt64(segmentShift), 2), UInt64(most)))
+    return Int(min(max(left &>> UInt64(segmentShift), 2), UInt64(most)))
   }
 
   /// The bytes of the index that count: its pages, its head, and the first page of either table.
@@ -104,12 +104,12 @@ extension LogStore {
 
   /// The bytes of the directory that count against its limit.
   var taken: UInt64 {
-    indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
+    indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) &<< UInt64(segmentShift) &+ files
   }
 
   /// The bytes that the index and the least log have.
   var leastTaken: UInt64 {
-    indexSize(words.load(IndexAt.pages)) &+ 2 << UInt64(segmentShift)
+    indexSize(words.load(IndexAt.pages)) &+ 2 &<< UInt64(segmentShift)
   }
 
   /// True if the limit is below the bytes of the least log. Then it holds for the bytes of the
@@ -148,7 +148,7 @@ extension LogStore {
   /// The segments that what lives would fill. Also read without the lock.
   var usedSegments: Int {
     let live = live
-    return Int(clamping: (live - min(live, files)) >> UInt64(segmentShift))
+    return Int(clamping: (live - min(live, files)) &>> UInt64(segmentShift))
   }
 
   /// Makes the place for a segment more.
@@ -161,7 +161,7 @@ extension LogStore {
     {
       throw Failure(.noSpace, "the file system has less free than is to stay free")
     }
-    try Files.reserve(logFile.number, place << segmentShift, segmentSize)
+    try Files.reserve(logFile.number, place &<< segmentShift, segmentSize)
     CrashPoint.pass()
     return place
   }

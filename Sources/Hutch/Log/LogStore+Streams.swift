@@ -63,7 +63,7 @@ extension LogStore {
   /// The units from where cleaning goes on to the head.
   private func length(_ stream: LogStream) -> UInt64 {
     let count = segmentCount(stream)
-    return count == 0 ? 0 : count << unitShift &- cleaned(stream) &- room(stream)
+    return count == 0 ? 0 : count &<< unitShift &- cleaned(stream) &- room(stream)
   }
 
   /// The next segment of a stream behind this one; nil: there is none. A segment may outlive
@@ -281,7 +281,7 @@ extension LogStore {
   /// A place that a checkpoint still needs stays in the file, until a segment has it again.
   private func giveBack(_ place: Int) {
     guard (try? keepForCheckpoint()) != nil else { return }
-    Files.punch(logFile.number, place << segmentShift, segmentSize)
+    Files.punch(logFile.number, place &<< segmentShift, segmentSize)
     CrashPoint.pass()
   }
 
@@ -361,7 +361,7 @@ extension LogStore {
   /// Whether the cleaner may append so many units: they are no more than 0.3 of what is put. What
   /// it has left is saved for later, up to half of the log.
   func mayMove(_ units: UInt64) -> Bool {
-    words.load(IndexAt.moved) &+ units <= UInt64(max(segmentCount, 2)) << (unitShift - 1)
+    words.load(IndexAt.moved) &+ units <= UInt64(max(segmentCount, 2)) &<< (unitShift - 1)
   }
 
   /// Where what is kept goes.

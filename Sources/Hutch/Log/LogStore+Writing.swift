@@ -338,8 +338,8 @@ extension LogStore {
     let copy = block.unowned
     let file = match.entry.file
     guard match.entry.hasFile == (file != nil),
-      match.entry.isSound(
-        write.hash, by: check, value: file?.checksum ?? copy.checksum, Bytes(copy.extendedData))
+      isSound(
+        match.entry, write.hash, value: file?.checksum ?? copy.checksum, Bytes(copy.extendedData))
     else {
       lose(match.slot, match.page, match.entry, .damaged)
       return false

@@ -196,7 +196,7 @@ final class LogStore: @unchecked Sendable {
     check = LogCheck(secrets: secrets)
     unitShift = words.load(IndexAt.format) >> 32
     segmentShift = Int(unitShift) + 4
-    mappedPlaces = min(log.byteCount >> segmentShift, IndexAt.seatCount)
+    mappedPlaces = min(log.byteCount &>> segmentShift, IndexAt.seatCount)
     mappedPages = (index.byteCount - IndexAt.slots) / LogPages.pageSize
     self.index = index
     self.log = log
@@ -208,8 +208,8 @@ final class LogStore: @unchecked Sendable {
   let mappedPlaces: Int
   let mappedPages: Int
 
-  var segmentSize: Int { 1 << segmentShift }
-  var segmentUnits: UInt64 { 1 << unitShift }
+  var segmentSize: Int { 1 &<< segmentShift }
+  var segmentUnits: UInt64 { 1 &<< unitShift }
 
   /// Called before a fork: takes the locks that are held for a few steps only.
   func hold(until end: Deadline) -> Bool {
@@ -287,13 +287,26 @@ final class LogStore: @unchecked Sendable {
   func locked<R>(
     until end: Deadline? = nil, _ body: () throws(Failure) -> R
   ) throws(Failure) -> R {
+    try lockToChange(until: end)
+    defer { endChange() }
+    return try body()
+  }
+
+  @inline(never)
+  private func lockToChange(until end: Deadline?) throws(Failure) {
     guard lock.lock(until: end) else {
       throw Failure(.busy, LogStore.stoppedWords)
     }
-    defer { unlock() }
-    try begin()
-    return try body()
+    do throws(Failure) {
+      try begin()
+    } catch {
+      unlock()
+      throw error
+    }
   }
+
+  @inline(never)
+  private func endChange() { unlock() }
 
   /// Ends what `lock.lock` has begun. Everything that was changed has been committed.
   @inline(__always)

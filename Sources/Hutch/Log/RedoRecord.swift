@@ -33,7 +33,7 @@ struct RedoRecord: ~Copyable {
     count += 1
   }
 
-  @inline(__always)
+  @inline(never)
   consuming func commit() {
     words.store(IndexAt.redo, UInt64(count))
     RedoRecord.carryOut(words, count, limit: Int.max)

@@ -34,7 +34,7 @@ extension MemoryTier {
     for i in 0..<found.count {
       let key = keys[range.lowerBound &+ i]
       if path.isOpen {
-        let outcome = path.pin(
+        let outcome = path.pinAnyhow(
           key.baseAddress.unsafelyUnwrapped, key.count, found[i].hash, &found[i].block)
         if outcome == .done || outcome == .absent { continue }
       }
@@ -46,9 +46,9 @@ extension MemoryTier {
 }
 
 extension HitPath {
-  /// Makes a reference to the block of a key's entry, whose hash is known.
-  @inline(__always)
-  fileprivate func pin(
+  /// As `pin`, of a key of any size, whose hash is known. One copy of the path for all such reads.
+  @inline(never) @_optimize(speed)
+  func pinAnyhow(
     _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {

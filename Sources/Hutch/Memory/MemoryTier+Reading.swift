@@ -3,7 +3,7 @@ import CSystem
 /// Reads.
 extension MemoryTier {
   /// An access. If an entry is found, the shard's lock is held.
-  @inline(__always)
+  @inline(never) @_optimize(speed)
   func find(
     _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
   ) -> (UnownedBlock, Held)? {

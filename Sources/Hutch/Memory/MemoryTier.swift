@@ -190,7 +190,7 @@ final class MemoryTier {
   /// log2 of the number of shards.
   @inline(__always) var bits: UInt64 { front.way.bits }
 
-  var shardCount: Int { 1 << Int(bits) }
+  var shardCount: Int { 1 &<< Int(bits) }
 
   /// A shard whose lock is held, and the bits of a hash that the shard goes by.
   struct Held {
@@ -344,7 +344,7 @@ extension MemoryTier {
   /// since for small entries it is up to a fifth of the memory.
   /// It follows from the block alone, so that it is the same when the entry leaves. An entry that
   /// expires only by the tier's own ages is charged no times.
-  @inline(__always)
+  @inline(never) @_optimize(speed)
   static func charge(of block: UnownedBlock) -> UInt64 {
     guard let size = block.plainSize else { return charge(ofUnusual: block) }
     return charge(block.keySize, size, 0)

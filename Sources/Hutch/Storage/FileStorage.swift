@@ -73,46 +73,49 @@ extension FileStorage {
       path, source, size: size, checksum: checksum, suffix, in: place.directory, place.inFlight,
       syncing)
   }
+}
 
-  /// For `Storage.prepare`: writes the value of a put to a file if the store is to keep it in one
-  /// and has none yet. False: that has failed, and the form has the failure.
-  func makeFile(of entry: UnownedBlock, _ given: inout ValueForm?) -> Bool {
-    if let form = given {
-      guard form.refusal == .none, form.isInBlock || form.bytes != nil, form.file == nil else {
-        return true
-      }
-    }
-    let bytes = given?.bytes
-    let value = bytes ?? Bytes(entry.value)
-    guard keepsInFile(value.count) else { return true }
-    let form = given ?? ValueForm()
-    given = form
-    guard
-      takes(
-        key: entry.keySize, size: value.count, extended: entry.extendedSize,
-        tag: Int(entry.tagSize))
-    else {
-      form.refusal = .tooLarge
+/// For `Storage.prepare`: writes the value of a put to a file if the store is to keep it in one
+/// and has none yet. False: that has failed, and the form has the failure.
+@inline(never)
+func makeFile(
+  of entry: UnownedBlock, _ given: inout ValueForm?, in store: any FileStorage
+) -> Bool {
+  if let form = given {
+    guard form.refusal == .none, form.isInBlock || form.bytes != nil, form.file == nil else {
       return true
     }
-    do throws(Failure) {
-      if bytes != nil {
-        let file = try begin(form.suffix ?? FileSuffix())
-        try append(value, to: file)
-        try giveName(to: file)
-        form.file = file
-        return true
-      }
-      let place = try filePlace()
-      form.file = try PendingFile.write(
-        value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),
-        form.suffix ?? FileSuffix(), in: place.directory, place.inFlight, syncing
-      ) { makeRoom($0) }
+  }
+  let bytes = given?.bytes
+  let value = bytes ?? Bytes(entry.value)
+  guard store.keepsInFile(value.count) else { return true }
+  let form = given ?? ValueForm()
+  given = form
+  guard
+    store.takes(
+      key: entry.keySize, size: value.count, extended: entry.extendedSize,
+      tag: Int(entry.tagSize))
+  else {
+    form.refusal = .tooLarge
+    return true
+  }
+  do throws(Failure) {
+    if bytes != nil {
+      let file = try store.begin(form.suffix ?? FileSuffix())
+      try store.append(value, to: file)
+      try store.giveName(to: file)
+      form.file = file
       return true
-    } catch {
-      form.refuse(for: error)
-      return false
     }
+    let place = try store.filePlace()
+    form.file = try PendingFile.write(
+      value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),
+      form.suffix ?? FileSuffix(), in: place.directory, place.inFlight, store.syncing
+    ) { store.makeRoom($0) }
+    return true
+  } catch {
+    form.refuse(for: error)
+    return false
   }
 }
 

@@ -14,6 +14,7 @@ struct KeyList: ~Copyable {
     return Bytes(rebasing: all[16..<16 + size])
   }
 
+  @inline(never)
   mutating func append(_ key: Bytes, _ number: Int64) throws(Failure) {
     try withUnsafeBytes(of: (number, key.count)) { (raw) throws(Failure) in
       try bytes.append(contentsOf: raw)
@@ -22,6 +23,7 @@ struct KeyList: ~Copyable {
   }
 
   /// The keys are valid during the call, which must not change the list.
+  @inline(never)
   func forEach(_ body: (Bytes, Int64) -> Void) {
     let all = Bytes(bytes.elements)
     var at = 0

@@ -2,20 +2,25 @@ import CSystem
 
 /// An array of plain values that reports when memory runs out, where Swift's own traps.
 struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
-  private var memory: UnsafeMutablePointer<Element>?
-  private var capacity = 0
+  private var room = GrowingRoom()
   private(set) var count = 0
 
   init() {}
 
-  deinit { free(memory) }
+  deinit { free(room.memory) }
+
+  /// There is none before the first element.
+  @inline(__always)
+  private var memory: UnsafeMutablePointer<Element>? {
+    room.memory?.assumingMemoryBound(to: Element.self)
+  }
 
   var isEmpty: Bool { count == 0 }
 
   mutating func append(_ element: Element) throws(Failure) {
-    if count == capacity { try reserve(max(16, capacity * 2)) }
-    memory![count] = element
-    count += 1
+    if count == room.capacity { try room.grow(MemoryLayout<Element>.stride) }
+    memory.unsafelyUnwrapped[count] = element
+    count &+= 1
   }
 
   /// Appends the element so many times.
@@ -28,11 +33,11 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   }
 
   /// Appends all of `bytes`; for arrays of bytes.
-  @_optimize(speed)
+  @inline(never) @_optimize(speed)
   mutating func append(contentsOf bytes: Bytes) throws(Failure) where Element == UInt8 {
     guard bytes.count > 0 else { return }
     let end = count + bytes.count
-    if end > capacity { try reserve(max(end, capacity * 2)) }
+    if end > room.capacity { try reserve(max(end, room.capacity * 2)) }
     memcpy(memory.unsafelyUnwrapped + count, bytes.baseAddress.unsafelyUnwrapped, bytes.count)
     count = end
   }
@@ -40,17 +45,13 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   /// Makes the array's bytes these; for arrays of bytes.
   @inline(__always)
   mutating func replace(with bytes: Bytes) throws(Failure) where Element == UInt8 {
-    if bytes.count > capacity { try reserve(max(16, bytes.count)) }
+    if bytes.count > room.capacity { try reserve(max(16, bytes.count)) }
     count = bytes.count
     if count > 0 { memcpy(memory.unsafelyUnwrapped, bytes.baseAddress.unsafelyUnwrapped, count) }
   }
 
   mutating func reserve(_ wanted: Int) throws(Failure) {
-    guard wanted > capacity else { return }
-    let (size, overflow) = wanted.multipliedReportingOverflow(by: MemoryLayout<Element>.stride)
-    guard !overflow, let grown = realloc(memory, size) else { throw .noMemory }
-    memory = grown.assumingMemoryBound(to: Element.self)
-    capacity = wanted
+    if wanted > room.capacity { try room.grow(to: wanted, MemoryLayout<Element>.stride) }
   }
 
   /// Valid until the array changes.
@@ -98,4 +99,25 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
 
   /// Drops the elements behind the first `length`.
   mutating func truncate(to length: Int) { count = min(count, length) }
+}
+
+/// The memory of a GrowingArray, whatever its elements are.
+private struct GrowingRoom {
+  var memory: UnsafeMutableRawPointer?
+  /// In elements, each of which has `stride` bytes.
+  var capacity = 0
+
+  @inline(never)
+  mutating func grow(to wanted: Int, _ stride: Int) throws(Failure) {
+    let (size, overflow) = wanted.multipliedReportingOverflow(by: stride)
+    guard !overflow, let grown = realloc(memory, size) else { throw .noMemory }
+    memory = grown
+    capacity = wanted
+  }
+
+  /// For one element more.
+  @inline(never)
+  mutating func grow(_ stride: Int) throws(Failure) {
+    try grow(to: max(16, capacity * 2), stride)
+  }
 }

@@ -82,23 +82,17 @@ enum ContentFiles {
   private static func syncFolder(
     of name: ContentName, in directory: Directory
   ) throws(Failure) {
-    for path in [ContentPath.folder(name.folder), ContentPath.folders] {
-      let folder = path.withPointer {
-        Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_DIRECTORY)
-      }
-      guard let folder else {
-        discard(name, in: directory)
-        throw .system("cannot open a folder of content files")
-      }
-      let opened = Descriptor(owning: folder)
-      guard Files.sync(opened.number) else {
-        let failure = Failure.system("cannot sync a folder of content files")
-        discard(name, in: directory)
-        throw failure
-      }
+    func sync(_ path: Files.Path) -> Bool {
+      guard
+        let number = Files.openBeneath(path, at: directory.descriptor, O_RDONLY | O_DIRECTORY)
+      else { return false }
+      let folder = Descriptor(owning: number)
+      return Files.sync(folder.number)
     }
-    guard Files.sync(directory.descriptor) else {
-      let failure = Failure.system("cannot sync the directory")
+    guard ContentPath.folder(name.folder).withPointer(sync), sync(ContentPath.folders),
+      Files.sync(directory.descriptor)
+    else {
+      let failure = Failure.system("cannot sync the folders of a content file")
       discard(name, in: directory)
       throw failure
     }
@@ -121,19 +115,19 @@ enum ContentFiles {
 
   /// True if the directory has, or has had, content files.
   static func hasFolder(in directory: Directory) -> Bool {
-    ContentPath.folders.withPointer { Files.status($0, at: directory.descriptor) != nil }
+    Files.status(ContentPath.folders, at: directory.descriptor) != nil
   }
 
   /// Makes the folder when it is first needed, or when another program has removed it; and the
   /// folder for removed files, which no removal makes: a directory that is being removed gets no
   /// new folder from maintenance.
   private static func makeFolder(of name: ContentName, in directory: Directory) {
-    _ = ContentPath.trash.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
-    _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
-    let content = ContentPath.folders.withPointer {
-      Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
-    }
-    guard let content else { return }
+    _ = Files.makeDirectory(ContentPath.trash, at: directory.descriptor)
+    _ = Files.makeDirectory(ContentPath.folders, at: directory.descriptor)
+    guard
+      let content = Files.openBeneath(
+        ContentPath.folders, at: directory.descriptor, O_PATH | O_DIRECTORY)
+    else { return }
     let opened = Descriptor(owning: content)
     var digits: (UInt8, UInt8, UInt8) = (0, 0, 0)
     withUnsafeMutableBytes(of: &digits) { bytes in
@@ -299,13 +293,11 @@ enum ContentFiles {
   /// Unlinks all content files, the removed ones too, and then the folders that are empty.
   static func removeAll(in directory: Directory) {
     let at = directory.descriptor
-    func remove(_ folder: ContentPath) {
-      folder.withPointer { path in
-        unlinkOwn(path, at: at)
-        _ = unlinkat(at, path, AT_REMOVEDIR)
-      }
+    func remove(_ folder: Files.Path) {
+      unlinkOwn(folder, at: at)
+      _ = unlinkat(at, folder, AT_REMOVEDIR)
     }
-    for folder in 0...255 { remove(ContentPath.folder(UInt8(folder))) }
+    for folder in 0...255 { ContentPath.folder(UInt8(folder)).withPointer(remove) }
     remove(ContentPath.folders)
     remove(ContentPath.trash)
   }

@@ -98,12 +98,8 @@ struct ContentPath {
     return path
   }
 
-  /// `content`
-  static var folders: ContentPath {
-    var path = ContentPath()
-    path.append("content")
-    return path
-  }
+  static var folders: Files.Path { Files.path("content") }
+  static var trash: Files.Path { Files.path("trash") }
 
   /// `content/xx`
   static func folder(_ prefix: UInt8) -> ContentPath {
@@ -111,13 +107,6 @@ struct ContentPath {
     path.append("content/")
     path.append(hexadecimal: prefix >> 4)
     path.append(hexadecimal: prefix & 15)
-    return path
-  }
-
-  /// `trash`
-  static var trash: ContentPath {
-    var path = ContentPath()
-    path.append("trash")
     return path
   }
 

@@ -60,9 +60,7 @@ struct Trash: ~Copyable {
   }
 
   private static func open(in directory: Directory) -> Int32? {
-    ContentPath.trash.withPointer {
-      Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
-    }
+    Files.openBeneath(ContentPath.trash, at: directory.descriptor, O_PATH | O_DIRECTORY)
   }
 
   private static func unlink(_ name: ContentName, in directory: Directory) {
@@ -108,11 +106,9 @@ struct Trash: ~Copyable {
     // This opening's files are deleted first, so that their sizes stay known.
     guard files.isEmpty else { return true }
     var done = 0
-    _ = ContentPath.trash.withPointer { path in
-      Files.list(path, at: directory.descriptor) { name, folder in
-        if ContentName(name) != nil, Files.unlink(name, at: folder) { done += 1 }
-        return done < most
-      }
+    Files.list(ContentPath.trash, at: directory.descriptor) { name, folder in
+      if ContentName(name) != nil, Files.unlink(name, at: folder) { done += 1 }
+      return done < most
     }
     mayHoldOlder = done == most
     return mayHoldOlder
