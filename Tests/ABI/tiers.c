@@ -363,6 +363,24 @@ TEST(what_memory_answers_stays_on_disk_too) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The entry is kept for its uses in memory, and its time to idle goes on. */
+TEST(what_memory_keeps_on_disk_ends_by_its_time_to_idle) {
+  hutch_options options = unlimited_options();
+  options.disk.count = 2;
+  tiers t = {0};
+  open_tiers(&t, &options);
+  hutch_put_options idle = put_options();
+  idle.time_to_idle = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_put(t.cache, KEY("key"), KEY("value"), &idle, NULL));
+  for (int i = 0; i < 3; i++) CHECK_TEXT(t.cache, "key", "value");
+  t.clock.now += 6 * HUTCH_SECOND;
+  for (uint32_t i = 0; i < 3; i++)
+    CHECK_OK(hutch_put(t.cache, &i, sizeof i, "value", 5, NULL, NULL));
+  t.clock.now += 6 * HUTCH_SECOND;
+  CHECK_MISSING(t.cache, "key");
+  close_tiers(&t);
+}
+
 /* A memory tier that has used all that is on disk does not keep the disk from its limit. */
 TEST(what_memory_has_read_does_not_keep_the_disk_from_its_limit) {
   enum { COUNT = 1000, LIMIT = 100 };

@@ -169,7 +169,10 @@ struct Evictor: ~Copyable {
         if fills < 2 && record.accessed > candidate.accessed { return nil }
         isSpared = credit > 0 && key.count > 0 && observer?.hasUsed(key, record.version) == true
         if !isSpared { return .evicted }
-        accesses.note(key, accesses.hash.entry(key), at: now)
+        // The row counts as read now, unless its life depends on when it was.
+        let isIdling = record.endOfIdle(at: now, under: ages) != Record.never
+        let read = isIdling ? observer?.lastAccess(of: key) ?? record.accessed : now
+        accesses.note(key, accesses.hash.entry(key), at: read)
         return nil
       }
       if isSpared {
