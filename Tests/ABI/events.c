@@ -331,6 +331,21 @@ TEST_EACH_KIND(a_clear_is_told) {
   CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
 }
 
+TEST_EACH_KIND(a_trim_is_told_before_it_returns) {
+  CHECK_OK(put_text(f->cache, "a", "small"));
+  CHECK_OK(put_text(f->cache, "b", "larger"));
+  record r;
+  listen_to(&r, f->cache, HUTCH_EVENT_ALL);
+  hutch_trim_spec spec = {
+      .struct_size = sizeof spec, .kind = HUTCH_TRIM_LARGER_THAN, .amount = 5};
+  CHECK_OK(hutch_trim(f->cache, &spec, NULL));
+  CHECK_TOLD(&r, k == IN_MEMORY || k == MEMORY_VIEW ? "?-be1=larger -be1=larger"
+                 : k == TWO_TIERS ? "?-be1=larger -be1=larger ?-be2 -be2" : "?-be2 -be2");
+  CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
+  /* No event that waits keeps the listener. */
+  CHECK_EQUAL(1, r.released);
+}
+
 TEST(a_put_that_no_tier_took_adds_nothing) {
   hutch_options options = unlimited_options();
   options.memory.max_entry = options.disk.max_entry = 4000;

@@ -14,7 +14,11 @@ extension Cache {
       if !goOn(before &+ count, total == 0 || overflow ? 0 : all) { isStopped = true }
       return !isStopped
     }
-    if scope != .disk { before = memory.trim(spec, at: moment, goOn: report) }
+    if scope != .disk {
+      before = memory.trim(spec, at: moment, goOn: report)
+      // No other call has to come for that.
+      events.deliver()
+    }
     removed = before
     guard storage != nil, scope != .memory, !isStopped else { return }
     try withStorage { (storage) throws(Failure) in
