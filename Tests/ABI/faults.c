@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -152,6 +153,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 WRITE(write, (int fd, const void *p, size_t n), (fd, p, n))
 WRITE(pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
 WRITE(pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
+WRITE(pwritev, (int fd, const struct iovec *p, int n, off_t at), (fd, p, n, at))
 
 /* What is said to be free, of the file system of this inode only; -1: what is. */
 static _Atomic int64_t free_bytes = -1;
@@ -415,6 +417,35 @@ TEST(any_call_fails_with_eio) { each_call(ALL, EIO, 23); }
 TEST(writing_fails_with_enospc) { each_call(OPENS | NAMES | WRITES, ENOSPC, 13); }
 TEST(opening_fails_with_emfile) { each_call(OPENS, EMFILE, 3); }
 TEST(opening_and_naming_fail_with_eacces) { each_call(OPENS | NAMES, EACCES, 5); }
+/* The log's own writes do not fail a put: what they leave is stored to the mapping. */
+TEST(a_write_that_the_log_refuses_is_stored_to_the_mapping) {
+  enum { SIZE = 9000 };
+  static const int codes[] = {ENOSPC, EIO, 0};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < 3; i++) {
+    void *data = filled(SIZE, (unsigned)i);
+    CHECK_OK(hutch_put(disk, KEY(names[i]), data, SIZE, NULL, NULL));
+    fault.code = codes[i];
+    fault.fired = 0;
+    fault.left = 1;
+    fault.calls = WRITES;
+    CHECK_OK(hutch_put(disk, KEY(names[0]), data, SIZE, NULL, NULL));
+    fault.calls = 0;
+    CHECK(fault.fired);
+    hutch_value *value = get_value(disk, names[0]);
+    CHECK_BYTES(data, SIZE, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+    free(data);
+  }
+  hutch_check_report report = report_of(disk, 0);
+  CHECK_EQUAL(3, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.counters);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
 TEST(a_write_is_short) { each_call(WRITES, 0, 13); }
 TEST(mapping_fails_with_enomem) { each_call(MAPS, ENOMEM, 1); }
 TEST(locking_fails_with_enolck) { each_call(LOCKS, ENOLCK, 7); }

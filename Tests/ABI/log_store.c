@@ -722,6 +722,57 @@ TEST(values_that_are_put_on_disk_alone) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* An entry that is not small is written through the file at first, with what comes before its value
+   if that is short; later it is stored to the mapping. */
+TEST(values_behind_keys_of_any_size) {
+  enum { SIZE = 9000, LAPS = 6, SEGMENT = 2 << 20 };
+  static const size_t sizes[] = {1, 300, 455, 456, 457, 3000, HUTCH_KEY_MAX};
+  enum { KEYS = sizeof sizes / sizeof *sizes };
+  hutch_options options = log_options();
+  options.disk.cost = 3 * SEGMENT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  unsigned char *keys[KEYS];
+  for (int k = 0; k < KEYS; k++) keys[k] = filled(sizes[k], 100 + (unsigned)k);
+  hutch_put_options put = put_options();
+  put.extended = "more";
+  put.extended_size = 4;
+  put.tag = "fruit";
+  put.tag_size = 5;
+  put.time_to_live = HUTCH_HOUR;
+  int rounds = LAPS * 3 * SEGMENT / (KEYS * (SIZE + 10000));
+  for (int i = 0; i <= rounds; i++) {
+    hutch_cache *scope = i % 2 ? cache : disk;
+    for (int k = 0; k < KEYS; k++) {
+      void *data = filled(SIZE, (unsigned)(i * KEYS + k));
+      CHECK_OK(hutch_put(scope, keys[k], sizes[k], data, SIZE, i % 3 ? &put : NULL, NULL));
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(disk, keys[k], sizes[k], &value));
+      CHECK_BYTES(data, SIZE, hutch_value_data(value), hutch_value_size(value));
+      CHECK_BYTES("more", i % 3 ? 4u : 0u, hutch_value_extended(value),
+                  hutch_value_extended_size(value));
+      hutch_value_release(value);
+      free(data);
+    }
+  }
+  hutch_check_report report = report_of(disk, 0);
+  CHECK_EQUAL(KEYS, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.counters);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(scratch("cache").text, &options);
+  for (int k = 0; k < KEYS; k++) {
+    void *data = filled(SIZE, (unsigned)(rounds * KEYS + k));
+    hutch_value *value = NULL;
+    CHECK_OK(hutch_get(cache, keys[k], sizes[k], &value));
+    CHECK_BYTES(data, SIZE, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+    free(data);
+    free(keys[k]);
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
 /* What is replaced far below the limit leaves dead bytes behind, which are used again. */
 TEST(a_log_does_not_grow_while_most_of_it_is_dead) {
   enum { KEYS = 20, SIZE = 100000, ROUNDS = 100, SEGMENT = 2 << 20 };

@@ -258,35 +258,40 @@ struct LogEntry {
   /// The bytes of the log that an entry with this record takes.
   static func byteCount(key: Int, _ record: Record, _ file: LogFile?) -> Int {
     let value = file == nil ? record.size : 0
-    return At.fields + fields(of: record, file).size + key + value + record.extendedSize
+    return At.fields + fields(of: record, file).size &+ key &+ value &+ record.extendedSize
   }
 
-  private static func fields(of record: Record, _ file: LogFile?) -> Fields {
-    var bits: UInt64 = 0
-    func add(_ field: Fields, _ value: UInt64) { if value != 0 { bits |= field.rawValue } }
+  /// In addition to `kind`. (If the bits began as a constant, the compiler would make a branch for
+  /// each set of them.)
+  private static func fields(of record: Record, _ file: LogFile?, _ kind: Fields = []) -> Fields {
+    var bits = kind.rawValue
+    func add(_ field: Fields, _ isThere: Bool) { if isThere { bits |= field.rawValue } }
     if let file {
       let suffix = file.name.suffix.words
-      bits = Fields.fileNumber.rawValue | Fields.fileSize.rawValue
-      add(.suffixLow, suffix.0)
-      add(.suffixHigh, suffix.1)
+      bits |= Fields.fileNumber.rawValue | Fields.fileSize.rawValue
+      add(.suffixLow, suffix.0 != 0)
+      add(.suffixHigh, suffix.1 != 0)
     }
-    add(.expires, UInt64(bitPattern: record.expires))
-    add(.timeToIdle, UInt64(bitPattern: record.timeToIdle))
-    add(.cost, record.cost)
-    add(.extended, UInt64(record.extendedSize))
-    add(.codec, UInt64(record.codec))
+    add(.expires, record.expires != 0)
+    add(.timeToIdle, record.timeToIdle != 0)
+    add(.cost, record.cost != 0)
+    add(.extended, record.extendedSize != 0)
+    add(.codec, record.codec != 0)
     return Fields(rawValue: bits)
   }
 
-  /// Writes an entry above the head, where no other process looks. `putsValue`: writes the value to
-  /// where it belongs, unless it returns false.
+  /// What of an entry is to be written: the rest is written by other means.
+  enum Part { case all, allButValue, head }
+
+  /// Writes an entry above the log's head, where no other process looks. The entry's own head is
+  /// all before the value.
   @inline(never)
   static func write(
     to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
     value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64,
-    kind: Fields = [], putsValue: (UnsafeMutableRawPointer) -> Bool = { _ in false }
+    kind: Fields = [], _ part: Part = .all
   ) {
-    let fields = fields(of: record, file).union(kind)
+    let fields = fields(of: record, file, kind)
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
@@ -295,7 +300,8 @@ struct LogEntry {
     SharedWords.store(start + At.accessed, Access.word(address, accessed, roundsUp: true))
     SharedWords.store(
       start + At.sizes,
-      UInt64(value.count) | UInt64(key.count) << 32 | fields.rawValue << 48)
+      UInt64(truncatingIfNeeded: value.count) | UInt64(truncatingIfNeeded: key.count) << 32
+        | fields.rawValue << 48)
     SharedWords.store(start + At.checksum, record.checksum)
     var place = start + At.fields
     if !fields.isEmpty {
@@ -310,18 +316,21 @@ struct LogEntry {
       if let file {
         let suffix = file.name.suffix.words
         add(.fileNumber, file.name.number)
-        add(.fileSize, UInt64(file.size))
+        add(.fileSize, UInt64(truncatingIfNeeded: file.size))
         add(.suffixLow, suffix.0)
         add(.suffixHigh, suffix.1)
       }
-      add(.codec, UInt64(record.codec) | UInt64(record.decodedSize) << 32)
-      add(.extended, UInt64(extended.count) | UInt64(record.tagSize) << 32)
+      add(
+        .codec,
+        UInt64(record.codec) | UInt64(truncatingIfNeeded: record.decodedSize) << 32)
+      add(
+        .extended,
+        UInt64(truncatingIfNeeded: extended.count) | UInt64(record.tagSize) << 32)
     }
     SharedWords.copy(key, to: place)
     place += key.count
-    if !putsValue(place) { SharedWords.copy(value, to: place) }
-    place += value.count
-    SharedWords.copy(extended, to: place)
+    if part == .all { SharedWords.copy(value, to: place) }
+    if part != .head { SharedWords.copy(extended, to: place + value.count) }
     SharedWords.store(
       start + At.check,
       check.sum(hash, start, fields, value: record.checksum, extended))
@@ -329,18 +338,23 @@ struct LogEntry {
 
   static let trailerUnits: UInt64 = 1
 
-  /// Writes another copy of an entry above the head. Its check stays as it was, so damage is
-  /// not made good.
-  static func copy(_ head: Head, to start: UnsafeMutableRawPointer, _ address: LogAddress) {
+  /// Writes another copy of an entry above the head, or the part before `sizes`. Its check stays as
+  /// it was, so damage is not made good.
+  static func copy(
+    _ head: Head, to start: UnsafeMutableRawPointer, _ address: LogAddress, isWhole: Bool = true
+  ) {
     SharedWords.store(start + At.address, address)
     SharedWords.copy(
       Bytes(start: head.start + At.check, count: At.accessed - At.check), to: start + At.check)
     SharedWords.store(
       start + At.accessed,
       Access.word(address, 0, roundsUp: false) & ~Access.mask | head.accessed & Access.mask)
-    SharedWords.copy(
-      Bytes(start: head.start + At.sizes, count: head.byteCount - At.sizes),
-      to: start + At.sizes)
+    if isWhole { SharedWords.copy(rest(of: head), to: start + At.sizes) }
+  }
+
+  /// All of an entry from `sizes` on.
+  static func rest(of head: Head) -> Bytes {
+    Bytes(start: head.start + At.sizes, count: head.byteCount - At.sizes)
   }
 }
 

@@ -92,6 +92,8 @@ final class LogShared {
       base, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, index,
       off_t(IndexAt.shared))
     guard mapped == base else { throw .system("cannot map the index") }
+    // Else the first look at a counter reads as much of the index as the kernel reads ahead.
+    madvise(base, LogShared.byteCount, MADV_RANDOM)
     members.pointee.store(isAlone ? 1 : 2, ordering: .releasing)
     guard isSole, let kept else { return }
     memcpy(base + LogShared.counters, kept, CoherenceCounters.byteCount)

@@ -56,12 +56,12 @@ extension LogStore {
     let index = try Mapping(
       indexFile.number, reach: IndexAt.slots + 2 * IndexAt.mostPages * LogPages.pageSize,
       least: IndexAt.slots + 1 << 24)
+    index.adviseRandom()
     // As far as the table of segments goes: a process that opens many directories has addresses
     // for all of them.
     let shift = Int(SharedWords(index.base).load(IndexAt.format) >> 32) + 4
     let log = try Mapping(
       logFile.number, reach: min(1 << 40, IndexAt.seatCount << shift), least: 1 << 28)
-    index.adviseRandom()
     log.adviseRandom()
     try member.join(keepsOthersOut: keepsOthersOut)
     return try LogStore(directory, member, indexFile, logFile, index, log, counters)

@@ -331,8 +331,9 @@ extension LogStore {
     _ entry: LogEntry.Head, of stream: LogStream, to seat: SeatWord, _ address: LogAddress
   ) -> UInt64 {
     let start = memory(seat, address)
-    if entry.byteCount >= LogPages.pageSize { mapAhead(start, entry.byteCount) }
-    LogEntry.copy(entry, to: start, address)
+    if entry.byteCount < LogPages.pageSize || !copy(entry, to: start, address, seat) {
+      LogEntry.copy(entry, to: start, address)
+    }
     guard seat.isKept else { return entry.units }
     let trailer = start + Int(entry.units) * LogFormat.unit
     SharedWords.store(trailer, trailerWord(origin(of: entry, stream), behind: address))

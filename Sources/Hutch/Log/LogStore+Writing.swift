@@ -232,15 +232,19 @@ extension LogStore {
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")
     }
-    var isThere = false
-    if value.count >= LogPages.pageSize {
-      let place = memory(seat, address) + (size - extended.count - value.count)
-      isThere = writeAhead(value, to: place, seat, &record.checksum)
+    let start = memory(seat, address)
+    let isLarge = value.count >= LogPages.pageSize
+    let isWritten =
+      isLarge && isYoung(seat)
+      && write(key, hash, &record, value, extended, to: start, address)
+    if !isWritten {
+      let isThere =
+        isLarge
+        && copyAhead(value, to: start + (size - extended.count - value.count), &record.checksum)
+      LogEntry.write(
+        to: start, address, record, key: key, value: value, file, extended: extended,
+        check: check, hash, isThere ? .allButValue : .all)
     }
-    LogEntry.write(
-      to: memory(seat, address), address, record, key: key, value: value, file,
-      extended: extended, check: check, hash
-    ) { _ in isThere }
     noteEnd(of: record)
     let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
     let before = files
@@ -268,44 +272,6 @@ extension LogStore {
   private func prefetchHead(_ address: LogAddress, _ seat: SeatWord) {
     let start = memory(seat, address)
     for line in 1...3 { hutch_prefetch(start + line * LogPages.lineSize) }
-  }
-
-  /// From this size on a copy goes past the processor's caches: so little of the log fits into
-  /// them that the place is not there.
-  private static let farSize = 32 << 10
-
-  /// Writes a value that is not small. Through the file, if that costs less than to store it to the
-  /// mapping: each new page of a file that is stored to costs a fault, and a page that is written
-  /// costs none. Computes the checksum, unless it is there. False: the value is yet to be written.
-  @inline(never)
-  private func writeAhead(
-    _ value: Bytes, to place: UnsafeMutableRawPointer, _ seat: SeatWord, _ checksum: inout UInt64
-  ) -> Bool {
-    if seat.isFirstUse {
-      if checksum == 0 { checksum = Checksum.xxh3(value) }
-      guard Files.write(value, to: logFile.number, at: place - logBase) else { return false }
-    } else {
-      let isFar = value.count >= LogStore.farSize
-      mapAhead(place, value.count)
-      if checksum != 0 && !isFar { return false }
-      let sum =
-        isFar ? Checksum.copyingFar(value, to: place) : Checksum.copying(value, to: place)
-      if checksum == 0 { checksum = sum }
-    }
-    CrashPoint.pass()
-    return true
-  }
-
-  /// Loads from bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB
-  /// around it, and that of a store a page (Linux, `fault_around_bytes`).
-  @inline(never)
-  func mapAhead(_ start: UnsafeMutableRawPointer, _ count: Int) {
-    let first = Int(bitPattern: start) & ~7
-    let last = (first + count - 1) & ~7
-    for address in stride(from: first, to: last, by: LogStore.farSize) {
-      _ = SharedWords.load(UnsafeRawPointer(bitPattern: address).unsafelyUnwrapped)
-    }
-    _ = SharedWords.load(UnsafeRawPointer(bitPattern: last).unsafelyUnwrapped)
   }
 
   func slotForNew(

@@ -29,6 +29,7 @@ extension Block {
     let payload = record.codec == 0 ? payload : 16
     let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
     let raw = try Allocation.bytes(room &+ payload)
+    Allocation.prepare(raw, room)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
@@ -73,6 +74,7 @@ extension Block {
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
     let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
+    Allocation.prepare(raw, value.count)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)

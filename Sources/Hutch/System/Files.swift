@@ -108,6 +108,21 @@ enum Files {
     return true
   }
 
+  /// Writes three runs of bytes at an offset in the file, one behind the other, in one call. False:
+  /// not all of them were written.
+  static func write(
+    _ first: Bytes, _ second: Bytes, _ third: Bytes, to descriptor: Int32, at offset: Int
+  ) -> Bool {
+    func vector(_ bytes: Bytes) -> iovec {
+      iovec(iov_base: UnsafeMutableRawPointer(mutating: bytes.baseAddress), iov_len: bytes.count)
+    }
+    let vectors: InlineArray<3, iovec> = [vector(first), vector(second), vector(third)]
+    return withUnsafeBytes(of: vectors) {
+      pwritev(descriptor, $0.assumingMemoryBound(to: iovec.self).baseAddress, 3, off_t(offset))
+        == first.count + second.count + third.count
+    }
+  }
+
   /// Fills `target` from an offset in the file, and returns how many bytes there were. Nil:
   /// `errno`.
   static func read(

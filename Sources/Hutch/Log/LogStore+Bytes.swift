@@ -1,0 +1,102 @@
+import CSystem
+
+// How the bytes of an entry that is not small come to the log: through the file, or by stores to
+// the mapping. The first store of a process to a page of the mapping costs a fault, and a page of
+// the file that was never written is first made of zeroes. A write costs neither, but it costs more
+// than stores to pages that are mapped.
+
+extension LogStore {
+  /// From this size on a copy goes past the processor's caches: so little of the log fits into
+  /// them that the place is not there.
+  private static let farSize = 32 << 10
+
+  /// How many times this process writes to each place of the log through the file before it stores
+  /// to the mapping. The first store to a page costs a fault, as much as some writes of the page
+  /// cost more than stores.
+  private static let lapsThroughFile: UInt64 = 2
+
+  /// The most bytes of an entry before its value that are put together before they are written.
+  private static let headRoom = 512
+
+  /// Whether this process has used the segment's place a few times at most. By numbers, as if the
+  /// segments were used one after the other.
+  @inline(__always)
+  func isYoung(_ seat: SeatWord) -> Bool {
+    seat.number &- firstNumber < LogStore.lapsThroughFile &* UInt64(segmentCount)
+  }
+
+  /// Writes an entry with a value that is not small through the file. Computes the checksum, unless
+  /// it is there. False: the entry is yet to be written.
+  @inline(never)
+  func write(
+    _ key: Bytes, _ hash: UInt64, _ record: inout Record, _ value: Bytes, _ extended: Bytes,
+    to start: UnsafeMutableRawPointer, _ address: LogAddress
+  ) -> Bool {
+    let head = LogEntry.byteCount(key: key.count, record, nil) - value.count - extended.count
+    guard head <= LogStore.headRoom else { return false }
+    if record.checksum == 0 { record.checksum = Checksum.xxh3(value) }
+    var room = InlineArray<64, UInt64>(repeating: 0)
+    return withUnsafeMutableBytes(of: &room) {
+      let place = $0.baseAddress.unsafelyUnwrapped
+      LogEntry.write(
+        to: place, address, record, key: key, value: value, nil, extended: extended,
+        check: check, hash, .head)
+      return writeThroughFile(
+        Bytes(start: place, count: head), value, extended, to: start)
+    }
+  }
+
+  /// Writes the copy of an entry that is not small. False: it is yet to be stored to the mapping.
+  func copy(
+    _ entry: LogEntry.Head, to start: UnsafeMutableRawPointer, _ address: LogAddress,
+    _ seat: SeatWord
+  ) -> Bool {
+    guard isYoung(seat) else {
+      mapAhead(start, entry.byteCount)
+      return false
+    }
+    var room = InlineArray<5, UInt64>(repeating: 0)
+    return withUnsafeMutableBytes(of: &room) {
+      LogEntry.copy(entry, to: $0.baseAddress.unsafelyUnwrapped, address, isWhole: false)
+      return writeThroughFile(Bytes($0), LogEntry.rest(of: entry), to: start)
+    }
+  }
+
+  /// Writes runs of bytes, one behind the other, to a place in the mapping by way of the file.
+  func writeThroughFile(
+    _ first: Bytes, _ second: Bytes, _ third: Bytes = Bytes(start: nil, count: 0),
+    to start: UnsafeMutableRawPointer
+  ) -> Bool {
+    let isWritten = Files.write(
+      first, second, third, to: logFile.number, at: start - logBase)
+    CrashPoint.pass()
+    return isWritten
+  }
+
+  /// Copies a value that is not small to the mapping. Computes the checksum, unless it is there.
+  /// False: the value is yet to be copied.
+  @inline(never)
+  func copyAhead(
+    _ value: Bytes, to place: UnsafeMutableRawPointer, _ checksum: inout UInt64
+  ) -> Bool {
+    let isFar = value.count >= LogStore.farSize
+    mapAhead(place, value.count)
+    if checksum != 0 && !isFar { return false }
+    let sum = isFar ? Checksum.copyingFar(value, to: place) : Checksum.copying(value, to: place)
+    if checksum == 0 { checksum = sum }
+    CrashPoint.pass()
+    return true
+  }
+
+  /// Loads from bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB
+  /// around it, and that of a store a page (Linux, `fault_around_bytes`).
+  @inline(never)
+  func mapAhead(_ start: UnsafeMutableRawPointer, _ count: Int) {
+    let first = Int(bitPattern: start) & ~7
+    let last = (first + count - 1) & ~7
+    for address in stride(from: first, to: last, by: LogStore.farSize) {
+      _ = SharedWords.load(UnsafeRawPointer(bitPattern: address).unsafelyUnwrapped)
+    }
+    _ = SharedWords.load(UnsafeRawPointer(bitPattern: last).unsafelyUnwrapped)
+  }
+}
