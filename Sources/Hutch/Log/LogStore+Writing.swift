@@ -235,7 +235,7 @@ extension LogStore {
     let start = memory(seat, address)
     let isLarge = value.count >= LogPages.pageSize
     let isWritten =
-      isLarge && isYoung(seat)
+      isLarge && seat.isFirstUse
       && write(key, hash, &record, value, extended, to: start, address)
     if !isWritten {
       let isThere =

@@ -130,8 +130,6 @@ final class LogStore: @unchecked Sendable {
   let knownPages = Atomic<Int>(0)
   /// This process's, while the limits are the directory's. Set while the store is opened.
   var agesActOnTrim = false
-  /// The number that the next segment had when this process opened the directory.
-  let firstNumber: UInt64
   /// True if the flag of a clean end has been removed. Protected by the lock.
   var hasBegun = false
 
@@ -196,7 +194,6 @@ final class LogStore: @unchecked Sendable {
     )
     hash = KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
     check = LogCheck(secrets: secrets)
-    firstNumber = words.load(IndexAt.next)
     unitShift = words.load(IndexAt.format) >> 32
     segmentShift = Int(unitShift) + 4
     mappedPlaces = min(log.byteCount &>> segmentShift, IndexAt.seatCount)
