@@ -16,8 +16,10 @@ if(HUTCH_SANITIZE)
       OUTPUT_VARIABLE target_info COMMAND_ERROR_IS_FATAL ANY)
     string(JSON runtime GET "${target_info}" paths runtimeLibraryPaths 0)
     add_link_options(-L${runtime} -ldispatch -lBlocksRuntime -Wl,-rpath,${runtime})
-    # The child of a fork sharing opens caches of its own, and those have threads.
+    # The child of a fork sharing opens caches of its own, and those have threads. A process with
+    # threads would sleep a second before it exits.
     string(CONCAT test_environment "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:"
+      "atexit_sleep_ms=100:"
       "suppressions=${CMAKE_CURRENT_LIST_DIR}/thread.supp")
   else()
     # LeakSanitizer needs ptrace, which not every container allows.
