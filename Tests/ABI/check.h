@@ -198,6 +198,11 @@ hutch_entry_info info_of(hutch_cache *cache, const char *key);
 hutch_entry_info info_of_value(const hutch_value *value);
 hutch_put_result new_result(void);
 hutch_check_report report_of(hutch_cache *cache, uint32_t flags);
+
+/* A whole check of the disk tier finds nothing wrong; the number of its entries. */
+#define CHECK_SOUND(cache) check_sound(__FILE__, __LINE__, cache)
+uint64_t check_sound(const char *file, int line, hutch_cache *cache);
+
 hutch_cache_limits limits_of(hutch_cache *cache);
 hutch_cache_stats stats_of(hutch_cache *cache);
 hutch_error last_error(void);

@@ -20,11 +20,6 @@ static void put_in_child(hutch_cache *cache, bool late) {
   CHECK_OK(hutch_contains(cache, &key, sizeof key));
 }
 
-static void check_sound(hutch_cache *cache) {
-  hutch_check_report report = report_of(cache, 0);
-  CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
-}
-
 /* ----------------------------------------------------------------- threads */
 
 typedef struct crowd {
@@ -133,7 +128,7 @@ TEST(trap_27_forks_amid_all_that_threads_do) {
   CHECK_OK(hutch_wait_all(c.cache, HUTCH_FOREVER));
   CHECK_OK(hutch_queue_wait_all(c.queue, HUTCH_FOREVER));
   CHECK_EQUAL(c.rounds[5], c.worked);
-  check_sound(c.cache);
+  CHECK_SOUND(c.cache);
   hutch_queue_release(c.queue);
   CHECK_OK(hutch_close(c.memory));
   CHECK_OK(hutch_close(c.cache));
@@ -156,7 +151,7 @@ static void put_large(hutch_cache *cache, uint32_t who, uint32_t n) {
 static void check_amid(void *context, int index) {
   checked *c = context;
   if (index == 1)
-    while (!atomic_load(&c->stops)) check_sound(c->cache);
+    while (!atomic_load(&c->stops)) CHECK_SOUND(c->cache);
   if (index == 2)
     for (uint32_t n = 0; !atomic_load(&c->stops); n++) put_large(c->cache, 0, n);
   if (index > 0) return;
@@ -168,7 +163,7 @@ static void check_amid(void *context, int index) {
       if (is_excused(late, status)) end_child();
       CHECK_STATUS(HUTCH_OK, status);
       for (uint32_t n = 0; n < 30; n++) put_large(c->cache, i, n);
-      check_sound(c->cache);
+      CHECK_SOUND(c->cache);
       if (i % 2) CHECK_OK(hutch_close(c->cache));
       end_child();
     }
@@ -184,7 +179,7 @@ TEST(a_check_of_everything_goes_with_a_fork_and_finds_nothing) {
   run_threads(3, check_amid, &c);
   CHECK_OK(hutch_close(c.cache));
   c.cache = open_cache(scratch("cache").text, &options);
-  check_sound(c.cache);
+  CHECK_SOUND(c.cache);
   CHECK_OK(hutch_close(c.cache));
 }
 
@@ -332,7 +327,7 @@ TEST(a_fork_waits_for_no_callback) {
     wait_in(&w, 2, put_many);
     wait_in(&w, 3, put_twice);
   }
-  check_sound(w.cache);
+  CHECK_SOUND(w.cache);
   hutch_cache_release(w.disk);
   CHECK_OK(hutch_close(w.cache));
 }
@@ -380,7 +375,7 @@ TEST(what_memory_owes_is_written_once) {
   CHECK_OK(hutch_close(cache));
   cache = open_cache(scratch("cache").text, &options);
   CHECK_EQUAL(OWED, count_of(cache));
-  check_sound(cache);
+  CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));
 }
 
@@ -445,7 +440,7 @@ TEST(what_memory_owes_is_not_lost_by_forks_amid_puts) {
   CHECK_OK(hutch_close(o.cache));
   o.cache = open_cache(scratch("cache").text, &options);
   check_owed(&o, true);
-  check_sound(o.cache);
+  CHECK_SOUND(o.cache);
   CHECK_OK(hutch_close(o.cache));
 }
 
@@ -481,6 +476,6 @@ TEST(a_fork_has_its_turn_among_those_that_write) {
   CHECK(in_time > 0);
   for (int i = 0; i < OTHERS; i++) kill(others[i], SIGKILL);
   for (int i = 0; i < OTHERS; i++) CHECK(waitpid(others[i], NULL, 0) == others[i]);
-  check_sound(cache);
+  CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));
 }

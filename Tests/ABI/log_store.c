@@ -670,13 +670,21 @@ TEST(files_and_segments_share_the_limit) {
   CHECK_STATUS(HUTCH_TOO_LARGE, put_size(disk, "too large", LIMIT));
   uint64_t count = count_of(disk);
   CHECK(count <= before && count + 13 >= before);
-  hutch_check_report report = report_of(disk, 0);
-  CHECK_EQUAL(count, report.entries);
-  CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
+  CHECK_EQUAL(count, CHECK_SOUND(disk));
   CHECK_OK(hutch_clear(disk));
   CHECK_EQUAL(0, contents_of(directory.text).files);
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
+}
+
+static hutch_put_options options_of_all_kinds(void) {
+  hutch_put_options put = put_options();
+  put.extended = "more";
+  put.extended_size = 4;
+  put.tag = "fruit";
+  put.tag_size = 5;
+  put.time_to_live = HUTCH_HOUR;
+  return put;
 }
 
 /* A value of a page or more goes to the log straight from the caller's memory, which is the
@@ -691,12 +699,7 @@ TEST(values_that_are_put_on_disk_alone) {
     if (heard)
       CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_ADD, note_change, &none, NULL));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-      hutch_put_options put = put_options();
-      put.extended = "more";
-      put.extended_size = 4;
-      put.tag = "fruit";
-      put.tag_size = 5;
-      put.time_to_live = HUTCH_HOUR;
+      hutch_put_options put = options_of_all_kinds();
       unsigned char *data = filled(sizes[i], (unsigned)i);
       hutch_put_result result = new_result();
       CHECK_OK(put_text(cache, "key", "older"));
@@ -715,9 +718,7 @@ TEST(values_that_are_put_on_disk_alone) {
       free(data);
     }
   }
-  hutch_check_report report = report_of(disk, 0);
-  CHECK_EQUAL(1, report.entries);
-  CHECK_EQUAL(0, report.damaged + report.counters);
+  CHECK_EQUAL(1, CHECK_SOUND(disk));
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
 }
@@ -734,12 +735,7 @@ TEST(values_behind_keys_of_any_size) {
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   unsigned char *keys[KEYS];
   for (int k = 0; k < KEYS; k++) keys[k] = filled(sizes[k], 100 + (unsigned)k);
-  hutch_put_options put = put_options();
-  put.extended = "more";
-  put.extended_size = 4;
-  put.tag = "fruit";
-  put.tag_size = 5;
-  put.time_to_live = HUTCH_HOUR;
+  hutch_put_options put = options_of_all_kinds();
   int rounds = LAPS * 3 * SEGMENT / (KEYS * (SIZE + 10000));
   for (int i = 0; i <= rounds; i++) {
     hutch_cache *scope = i % 2 ? cache : disk;
@@ -755,9 +751,7 @@ TEST(values_behind_keys_of_any_size) {
       free(data);
     }
   }
-  hutch_check_report report = report_of(disk, 0);
-  CHECK_EQUAL(KEYS, report.entries);
-  CHECK_EQUAL(0, report.damaged + report.counters);
+  CHECK_EQUAL(KEYS, CHECK_SOUND(disk));
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
   cache = open_cache(scratch("cache").text, &options);
@@ -792,9 +786,7 @@ TEST(a_log_does_not_grow_while_most_of_it_is_dead) {
   struct stat status;
   CHECK(stat(scratch("cache/hutch-log").text, &status) == 0);
   CHECK(status.st_blocks * 512 <= 6 * SEGMENT);
-  hutch_check_report report = report_of(disk, 0);
-  CHECK_EQUAL(KEYS + 1, report.entries);
-  CHECK_EQUAL(0, report.damaged + report.counters);
+  CHECK_EQUAL(KEYS + 1, CHECK_SOUND(disk));
   hutch_value *value = get_value(disk, "old");
   CHECK_BYTES(old, SIZE, hutch_value_data(value), hutch_value_size(value));
   hutch_value_release(value);

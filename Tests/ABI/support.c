@@ -130,6 +130,17 @@ hutch_check_report report_of(hutch_cache *cache, uint32_t flags) {
   return report;
 }
 
+uint64_t check_sound(const char *file, int line, hutch_cache *cache) {
+  hutch_check_report report = report_of(cache, 0);
+  uint64_t wrong = report.damaged + report.orphans + report.counters + report.manifest;
+  if (wrong) {
+    check_fail(file, line, "%u damaged, %u orphans, %u counters, %u of the manifest",
+               (unsigned)report.damaged, (unsigned)report.orphans, (unsigned)report.counters,
+               (unsigned)report.manifest);
+  }
+  return report.entries;
+}
+
 hutch_entry_info info_of(hutch_cache *cache, const char *key) {
   hutch_entry_info info = {.struct_size = sizeof info};
   CHECK_OK(hutch_info(cache, KEY(key), &info));

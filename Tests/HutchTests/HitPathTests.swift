@@ -7,16 +7,11 @@ import Testing
 /// The short path of hits gives what the tier gives, or leaves the question to the long path.
 @Suite struct HitPathTests {
   private let tier: MemoryTier
-  private let clock = Clock(function: nil, context: nil, release: nil)
+  private let clock: Clock
   private let path: HitPath
 
   init() throws {
-    var limits = TierLimits()
-    limits.count = 6000
-    tier = try MemoryTier(
-      limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1))
-    tier.prepareHits(clock, isAll: true)
-    path = tier.hits(isMemory: true)
+    (tier, clock, path) = try tierWithHits(count: 6000)
   }
 
   private func copy(

@@ -70,6 +70,19 @@ extension MemoryTier {
   }
 }
 
+/// A tier of so many entries with the default policy, its clock, and the short path of its hits.
+func tierWithHits(
+  count: UInt64
+) throws -> (tier: MemoryTier, clock: Clock, path: HitPath) {
+  var limits = TierLimits()
+  limits.count = count
+  let tier = try MemoryTier(
+    limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1))
+  let clock = Clock(function: nil, context: nil, release: nil)
+  tier.prepareHits(clock, isAll: true)
+  return (tier, clock, tier.hits(isMemory: true))
+}
+
 /// A tier with a clock, by text.
 final class Bench {
   let hand = HandClock()

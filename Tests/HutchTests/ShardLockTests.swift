@@ -8,16 +8,11 @@ import Testing
 /// each that must wait does.
 @Suite struct ShardLockTests {
   private let tier: MemoryTier
-  private let clock = Clock(function: nil, context: nil, release: nil)
+  private let clock: Clock
   private let path: HitPath
 
   init() throws {
-    var limits = TierLimits()
-    limits.count = 100
-    tier = try MemoryTier(
-      limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1))
-    tier.prepareHits(clock, isAll: true)
-    path = tier.hits(isMemory: true)
+    (tier, clock, path) = try tierWithHits(count: 100)
   }
 
   private var shard: ShardLock { tier.lock(0) }

@@ -138,8 +138,10 @@ class Store:
             count += 1
             total += charge(key, info.size, 0 if record is None else record.size)
             others += _is_other(key)
-            place = None if places is None else queue_place(key)  # type: ignore[arg-type]
-            if places is not None and place is not None:
+            if places is None:
+                continue
+            place = queue_place(key)  # type: ignore[arg-type]
+            if place is not None:
                 prefix, number = place
                 low, high = places.get(prefix, (number, number))
                 places[prefix] = min(low, number), max(high, number)
