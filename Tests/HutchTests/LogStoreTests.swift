@@ -550,6 +550,24 @@ import Testing
     try fixture.expectSound()
   }
 
+  /// A redo record that was tampered with changes no word that the index has not.
+  @Test func aRedoRecordWithOffsetsBehindTheIndex() {
+    let size = 1024
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 16)
+    defer { memory.deallocate() }
+    let offsets = [.max - 7, .max, 1 << 63, UInt64(size), UInt64(size) - 4, 8]
+    for offset in offsets {
+      memory.initializeMemory(as: UInt8.self, repeating: 0, count: size)
+      let words = SharedWords(memory)
+      words.store(IndexAt.redo, 1)
+      words.store(IndexAt.redo + 8, offset)
+      words.store(IndexAt.redo + 16, 7)
+      RedoRecord.complete(words, limit: size)
+      #expect(words.load(IndexAt.redo) == 0)
+      for place in stride(from: 0, to: IndexAt.redo, by: 8) { #expect(words.load(place) == 0) }
+    }
+  }
+
   /// A checkpoint with any bytes in it: no crash, and no value that was never put.
   @Test func anyBytesOfACheckpoint() throws {
     var random = Random(seed: testSeed)
