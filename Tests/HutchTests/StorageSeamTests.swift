@@ -436,7 +436,7 @@ import Testing
     try withBytes("a") { key in
       #expect(throws: Failure.self) { try fixture.cache.path(of: key, in: .whole) { _ in } }
       let number = try #require(try fixture.cache.descriptor(of: key, in: .disk))
-      #expect(Files.status(of: number)?.st_size == 11)
+      #expect(Files.status(of: number)?.size == 11)
       _ = Descriptor(owning: number)
     }
     try fixture.cache.holdFiles()

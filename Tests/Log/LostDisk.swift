@@ -34,7 +34,7 @@ final class DiskFile {
       let status = Files.status(of: number)
     else { return }
     let file = Descriptor(owning: number)
-    let size = Int(status.st_size)
+    let size = status.size
     if sizes.last != size { sizes.append(size) }
     let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
       count = Files.read(file.number, into: UnsafeMutableRawBufferPointer(buffer)) ?? 0
@@ -123,7 +123,7 @@ final class DiskFile {
     guard let there = path.withCString({ Files.status($0, at: AT_FDCWD) }),
       let own = Files.status(of: descriptor)
     else { return false }
-    return there.st_ino == own.st_ino
+    return there.identity == own.identity
   }
 }
 
@@ -138,12 +138,12 @@ final class DiskNames {
 
   init(_ path: String) { self.path = path }
 
-  private func inode(_ status: stat) -> UInt64 { UInt64(truncatingIfNeeded: status.st_ino) }
+  private func inode(_ status: FileStatus) -> UInt64 { status.identity.inode }
 
   /// The file or the folder of a descriptor has been synced.
   func sync(_ descriptor: Int32) {
     guard let status = Files.status(of: descriptor) else { return }
-    if hutch_is_regular(status.st_mode) != 0 {
+    if status.isRegular {
       if !written.contains(inode(status)) { written.append(inode(status)) }
       return
     }

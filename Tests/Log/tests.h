@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
+// The types of both are CSystem's then, whichever of the two modules is read first.
+#include "../../Sources/CSystem/system.h"
 
 /* The address behind the call of this function in the program: which of its stores this one is. A
    store is inlined where it is made, so two places of the source have two addresses. */

@@ -297,8 +297,7 @@ extension Cache {
 struct SourceFile: ~Copyable {
   private let file: Descriptor
   let size: Int
-  private let inode: UInt64
-  private let device: UInt64
+  private let identity: FileIdentity
   private static let piece = 256 << 10
 
   init(_ path: Files.Path) throws(Failure) {
@@ -307,13 +306,12 @@ struct SourceFile: ~Copyable {
     }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: number) else { throw .system("cannot look at the file") }
-    guard hutch_is_regular(status.st_mode) != 0 else {
+    guard status.isRegular else {
       throw Failure(.invalidArgument, "the path is not a regular file's")
     }
     self.file = file
-    size = Int(status.st_size)
-    inode = UInt64(status.st_ino)
-    device = UInt64(status.st_dev)
+    size = status.size
+    identity = status.identity
   }
 
   var number: Int32 { file.number }
@@ -355,9 +353,7 @@ struct SourceFile: ~Copyable {
     var isOurs = false
     if let status = Files.status(path, at: AT_FDCWD) {
       // A symbolic link is what was given, too.
-      isOurs =
-        hutch_is_regular(status.st_mode) == 0
-        || (UInt64(status.st_ino) == inode && UInt64(status.st_dev) == device)
+      isOurs = !status.isRegular || status.identity == identity
     }
     guard isOurs else { return nil }
     return Files.unlink(path, at: AT_FDCWD)

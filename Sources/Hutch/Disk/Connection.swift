@@ -95,9 +95,9 @@ struct Connection: ~Copyable {
   /// directory may be by now. It has opened the file by the first statement.
   func check(isIn directory: Directory) throws(Failure) {
     let own = Files.status(Files.path(ManifestFile.name), at: directory.descriptor)
-    let there = try directory.withPath(of: ManifestFile.name) { Files.status($0, at: AT_FDCWD) }
-    guard !hasMoved, let own, let there, own.st_ino == there.st_ino, own.st_dev == there.st_dev
-    else { throw Failure(.badDirectory, "the directory was removed or replaced") }
+    guard !hasMoved, try directory.isAtPath(ManifestFile.name, own) else {
+      throw Failure(.badDirectory, "the directory was removed or replaced")
+    }
   }
 
   static func failure(_ code: Int32, _ handle: OpaquePointer?, _ words: StaticString) -> Failure {

@@ -35,7 +35,7 @@ extension WriterLock {
     let own = Files.status(of: descriptors.file)
     for name in [Files.path("hutch.lock"), Files.path("lock")] {
       let named = Files.status(name, at: directory.descriptor)
-      if let own, let named, own.st_ino == named.st_ino, own.st_dev == named.st_dev {
+      if let own, let named, own.identity == named.identity {
         _ = Files.unlink(name, at: directory.descriptor)
       }
     }

@@ -81,8 +81,8 @@ extension DiskTier: FileStorage {
       let version = found.record.version
       if let number = try ContentFiles.open(name, in: directory) {
         let file = Descriptor(owning: number)
-        if let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0,
-          Int(status.st_size) == found.record.size
+        if let status = Files.status(of: number), status.isRegular,
+          status.size == found.record.size
         {
           counters.countHit()
           accesses.note(key, hash, at: moment.time)

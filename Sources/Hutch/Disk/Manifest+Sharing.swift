@@ -28,8 +28,9 @@ extension Manifest {
     newestOfMeta = lastID
     var log = shared.log
     if !trustsLog {
-      let size = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size
-      log = (Int(size ?? 0), Int(size ?? 0))
+      let status = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
+      let size = status?.size ?? 0
+      log = (size, size)
     }
     noteLog(used: log.used, size: log.size)
     return limits

@@ -177,7 +177,7 @@ final class Manifest {
       """)
     if durability != .process { try connection.run(Manifest.synchronous(durability)) }
     let deleting = try DeletionByKey(connection)
-    let size = Int(log?.st_size ?? 0)
+    let size = log?.size ?? 0
     let manifest = Manifest(
       connection, durability, deleting, try Allocation.one(Log.self),
       Log(used: size, size: size))

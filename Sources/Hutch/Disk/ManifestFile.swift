@@ -169,8 +169,7 @@ enum ManifestFile {
           && memcmp(end.baseAddress!, damaged.utf8Start, damaged.utf8CodeUnitCount) == 0
       }
       // The rename has set it.
-      let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
-      if isDamaged && Record.difference(now, since) > damagedFor { isOld = true }
+      if isDamaged && Record.difference(now, status.lastChange) > damagedFor { isOld = true }
       return !isOld
     }
     if isOld { remove(damaged, in: directory) }

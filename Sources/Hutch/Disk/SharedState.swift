@@ -157,8 +157,8 @@ final class SharedState {
       let code = posix_fallocate(number, 0, off_t(SharedState.size))
       guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
     }
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0,
-      Int(status.st_size) >= SharedState.size
+    guard let status = Files.status(of: number), status.isRegular,
+      status.size >= SharedState.size
     else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
     return file.take()
   }

@@ -61,7 +61,7 @@ final class WriterLock {
         name, at: directory.descriptor, O_RDWR | O_NONBLOCK | flags)
     else { throw .opening("cannot open the lock file") }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = Files.status(of: number), status.isRegular else {
       throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
     }
     return file.take()
@@ -70,7 +70,7 @@ final class WriterLock {
   /// True if a directory has the file.
   static func isIn(_ directory: Directory) -> Bool {
     guard let status = Files.status(name, at: directory.descriptor) else { return false }
-    return hutch_is_regular(status.st_mode) != 0
+    return status.isRegular
   }
 
   /// The locks are given up, and not only closed: a process that has just been forked may not have
@@ -141,7 +141,7 @@ final class WriterLock {
     guard let own = Files.status(of: file.number),
       let there = Files.status(WriterLock.name, at: directory.descriptor)
     else { return false }
-    return own.st_dev == there.st_dev && own.st_ino == there.st_ino
+    return own.identity == there.identity
   }
 
   // MARK: fork

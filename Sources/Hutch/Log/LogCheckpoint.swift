@@ -95,7 +95,7 @@ final class LogCheckpoint {
       throw .system("cannot look at the checkpoint")
     }
     // Or the file was removed, and an opening has made it anew.
-    let isNew = isFirst || Int(status.st_size) <= LogCheckpoint.placeSize
+    let isNew = isFirst || status.size <= LogCheckpoint.placeSize
     // On a full disk there is room for the next one, too.
     for place in 0..<2 {
       try Files.reserve(file.number, place * LogCheckpoint.placeSize, bytes.count)
@@ -144,18 +144,18 @@ final class LogCheckpoint {
   }
 
   /// The newest checkpoint of a log; nil: there is none that counts.
-  static func read(in directory: Directory, log: stat) throws(Failure) -> LogCheckpoint? {
+  static func read(in directory: Directory, log: FileStatus) throws(Failure) -> LogCheckpoint? {
     guard
       let number = Files.openBeneath(
         Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     else { return nil }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = Files.status(of: number), status.isRegular else {
       return nil
     }
     let first = try read(file.number, place: 0)
     let second = try read(file.number, place: 1)
-    let inode = UInt64(truncatingIfNeeded: log.st_ino)
+    let inode = log.identity.inode
     let numbers = (first?.number(for: inode) ?? 0, second?.number(for: inode) ?? 0)
     if numbers.0 == 0 && numbers.1 == 0 { return nil }
     return numbers.0 > numbers.1 ? first : second

@@ -58,7 +58,7 @@ final class LogMember {
         Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
     else { throw .opening("cannot open the lock file") }
     let file = Descriptor(owning: opened)
-    guard let status = Files.status(of: opened), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = Files.status(of: opened), status.isRegular else {
       throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
     }
     return file
@@ -69,7 +69,7 @@ final class LogMember {
     guard let status = Files.status(Files.path(name), at: directory.descriptor) else {
       return false
     }
-    return hutch_is_regular(status.st_mode) != 0
+    return status.isRegular
   }
 
   /// A member that keeps others from opening and closing the directory. Everything that an opening
@@ -89,8 +89,7 @@ final class LogMember {
     guard let there = Files.status(Files.path(LogMember.name), at: directory.descriptor),
       let own = Files.status(of: file.number), let second = Files.status(of: common.number)
     else { return false }
-    return own.st_ino == there.st_ino && own.st_dev == there.st_dev
-      && second.st_ino == there.st_ino && second.st_dev == there.st_dev
+    return own.identity == there.identity && second.identity == there.identity
   }
 
   /// Keeps others from opening and closing the directory. It is waited for.
@@ -126,6 +125,7 @@ final class LogMember {
     }
   }
 
+  @inline(never)
   private func give(_ byte: Int64) {
     _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte, 0)
   }
@@ -156,7 +156,7 @@ final class LogMember {
   private func isOfFile(of other: LogMember) -> Bool {
     guard let own = Files.status(of: file.number), let there = Files.status(of: other.file.number)
     else { return false }
-    return own.st_ino == there.st_ino && own.st_dev == there.st_dev
+    return own.identity == there.identity
   }
 
   /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have.
@@ -355,7 +355,7 @@ struct LogLock {
     ).exchanged
     CrashPoint.pass()
     guard taken else { return false }
-    RedoRecord.complete(words, limit: Int(Files.status(of: index)?.st_size ?? 0))
+    RedoRecord.complete(words, limit: Files.status(of: index)?.size ?? 0)
     LogMarks(words).complete()
     return taken
   }

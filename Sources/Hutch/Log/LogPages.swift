@@ -87,7 +87,7 @@ extension LogStore {
   @inline(never)
   private func findPages(_ page: Int) -> Bool {
     guard let status = Files.status(of: indexFile.number) else { return false }
-    let pages = min((Int(status.st_size) - IndexAt.slots) / LogPages.pageSize, mappedPages)
+    let pages = min((status.size - IndexAt.slots) / LogPages.pageSize, mappedPages)
     knownPages.store(pages, ordering: .relaxed)
     return page < pages
   }

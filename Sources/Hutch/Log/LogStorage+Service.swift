@@ -27,17 +27,10 @@ extension LogStorage {
       if now >= nextTry.load(ordering: .relaxed) { _ = reopen() }
       return
     }
-    var there: stat?
     // If there is no memory for the path, the next look does it.
-    guard
-      (try? store.directory.withPath(of: LogStore.indexName) { path throws(Failure) in
-        there = Files.status(path, at: AT_FDCWD)
-      }) != nil
-    else { return }
     let own = Files.status(of: store.indexFile.number)
-    if let own, let there, own.st_ino == there.st_ino, own.st_dev == there.st_dev {
-      return
-    }
+    guard let isThere = try? store.directory.isAtPath(LogStore.indexName, own), !isThere
+    else { return }
     goDown(Failure(.tierDown, "the directory was removed or replaced"))
   }
 

@@ -168,7 +168,7 @@ extension LogStore {
       throw .system("cannot look at the log")
     }
     checkpoint[At.seats] = UInt64(durability.rawValue) << 32
-    checkpoint[At.log] = UInt64(truncatingIfNeeded: log.st_ino)
+    checkpoint[At.log] = log.identity.inode
     checkpoint[At.format] = words.load(IndexAt.format)
     for i in 0..<4 { checkpoint[At.secrets + i] = words.load(IndexAt.secrets + i * 8) }
     for i in 0..<6 { checkpoint[At.limits + i] = words.load(IndexAt.limits + i * 8) }

@@ -126,7 +126,7 @@ extension LogStore {
     guard let status = Files.status(of: indexFile.number) else {
       throw .system("cannot look at the index")
     }
-    let index = Bytes(start: words.base, count: Int(status.st_size))
+    let index = Bytes(start: words.base, count: status.size)
     var isWritten = Files.write(index, to: indexFile.number)
     eachSegment { seat in
       let place = seat.place &<< segmentShift

@@ -70,7 +70,7 @@ extension LogStore {
   /// The checkpoint from which a new index can be made.
   private static func lastCheckpoint(_ directory: Directory) throws(Failure) -> LogCheckpoint? {
     guard let log = Files.status(Files.path(logName), at: directory.descriptor),
-      hutch_is_regular(log.st_mode) != 0
+      log.isRegular
     else { return nil }
     return try LogCheckpoint.read(in: directory, log: log)
   }
@@ -83,7 +83,7 @@ extension LogStore {
         Files.path(name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
     else { throw .opening("cannot open a file of the log store") }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = Files.status(of: number), status.isRegular else {
       throw Failure(.badDirectory, "a file of the directory is not a cache's")
     }
     return file
@@ -98,13 +98,13 @@ extension LogStore {
       }
       // A kill in `create` leaves an empty file at most, and a loss of power a log without index.
       let log = Files.status(Files.path(logName), at: directory.descriptor)
-      let isEmpty = log?.st_size ?? 0 == 0
+      let isEmpty = log?.size ?? 0 == 0
       guard try isEmpty ? true : LogStub.isIn(directory) else {
         throw Failure(.badDirectory, "hutch-log in the directory is not a cache's")
       }
       return false
     }
-    guard hutch_is_regular(found.st_mode) != 0 else {
+    guard found.isRegular else {
       throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
     let file = try openFile(indexName, directory)
@@ -129,7 +129,7 @@ extension LogStore {
     }
     let shift = Int(truncatingIfNeeded: format >> 32) + 4
     guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,
-      found.st_size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
+      found.size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
       let log = Files.status(Files.path(logName), at: directory.descriptor)
     else { return false }
     if head[IndexAt.recovering / 8] != 0 { return false }
@@ -139,9 +139,9 @@ extension LogStore {
     let boot = Boot.current()
     return boot.isKnown && boot.id.0 == head[IndexAt.boot / 8]
       && boot.id.1 == head[IndexAt.boot / 8 + 1]
-      && head[IndexAt.device / 8] == UInt64(truncatingIfNeeded: found.st_dev)
-      && head[IndexAt.indexInode / 8] == UInt64(truncatingIfNeeded: found.st_ino)
-      && head[IndexAt.logInode / 8] == UInt64(truncatingIfNeeded: log.st_ino)
+      && head[IndexAt.device / 8] == found.identity.device
+      && head[IndexAt.indexInode / 8] == found.identity.inode
+      && head[IndexAt.logInode / 8] == log.identity.inode
   }
 
   private static func isZero(_ head: InlineArray<128, UInt64>) -> Bool {
@@ -211,9 +211,9 @@ extension LogStore {
       }
       set(IndexAt.secrets + i * 8, secrets[i])
     }
-    set(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
-    set(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
-    set(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
+    set(IndexAt.device, index.identity.device)
+    set(IndexAt.indexInode, index.identity.inode)
+    set(IndexAt.logInode, log.identity.inode)
     let boot = Boot.current()
     set(IndexAt.boot, boot.id.0)
     set(IndexAt.boot + 8, boot.id.1)
@@ -272,9 +272,9 @@ extension LogStore {
       let boot = Boot.current()
       words.store(IndexAt.boot, boot.id.0)
       words.store(IndexAt.boot + 8, boot.id.1)
-      words.store(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
-      words.store(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
-      words.store(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
+      words.store(IndexAt.device, index.identity.device)
+      words.store(IndexAt.indexInode, index.identity.inode)
+      words.store(IndexAt.logInode, log.identity.inode)
       words.store(IndexAt.clean, 2)
       try syncHead()
       words.store(IndexAt.clean, 0)

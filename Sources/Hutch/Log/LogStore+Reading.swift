@@ -150,7 +150,7 @@ extension LogStore {
       let whole = Descriptor(owning: opened ?? -1)
       guard isNamed(match) else { continue }
       if whole.number >= 0, let status = Files.status(of: whole.number),
-        hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == match.entry.record.size
+        status.isRegular, status.size == match.entry.record.size
       {
         note(match, at: moment)
         return whole.take()

@@ -68,7 +68,7 @@ extension LogStore {
     guard let status = Files.status(of: logFile.number) else {
       throw .system("cannot look at the log")
     }
-    let places = min(Int(status.st_size) &>> segmentShift, mappedPlaces, IndexAt.seatCount)
+    let places = min(status.size &>> segmentShift, mappedPlaces, IndexAt.seatCount)
     for place in 0..<places {
       guard let beginning = beginning(atPlace: place) else { continue }
       next = max(next, beginning.seat.number + 1)

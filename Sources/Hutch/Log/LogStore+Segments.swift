@@ -40,7 +40,7 @@ extension LogStore {
   @inline(never)
   private func findPlaces(_ place: Int) -> Bool {
     guard let status = Files.status(of: logFile.number) else { return false }
-    let places = min(Int(status.st_size) &>> segmentShift, mappedPlaces)
+    let places = min(status.size &>> segmentShift, mappedPlaces)
     knownPlaces.store(places, ordering: .relaxed)
     return place < places
   }

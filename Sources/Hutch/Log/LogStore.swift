@@ -244,7 +244,7 @@ final class LogStore: @unchecked Sendable {
       throw .system("cannot look at the index")
     }
     do throws(Failure) {
-      try index.sync(0, min(Int(status.st_size), index.byteCount))
+      try index.sync(0, min(status.size, index.byteCount))
     } catch {
       words.store(IndexAt.failedToSync, 1)
       throw error

@@ -1,15 +1,6 @@
 import CSystem
 
 /// Identifies a directory, whatever path leads to it.
-struct DirectoryIdentity: Equatable {
-  let device: UInt64
-  let inode: UInt64
-
-  static func == (a: DirectoryIdentity, b: DirectoryIdentity) -> Bool {
-    a.device == b.device && a.inode == b.inode
-  }
-}
-
 /// An open cache directory. The cache opens it first, looks up its identity among those that the
 /// process has open, and only then opens a store in it. Two stores of one directory in one process
 /// would not know of each other, and with POSIX locks, which SQLite uses, one would drop the locks
@@ -21,11 +12,11 @@ final class Directory {
   /// Absolute, ends with NUL. Symbolic links are resolved, so a later chdir changes nothing.
   private let text: UnsafeMutablePointer<CChar>
   private let file: Descriptor
-  let identity: DirectoryIdentity
+  let identity: FileIdentity
 
   private init(
     owning text: UnsafeMutablePointer<CChar>, _ file: consuming Descriptor,
-    _ identity: DirectoryIdentity
+    _ identity: FileIdentity
   ) {
     self.text = text
     self.file = file
@@ -59,7 +50,7 @@ final class Directory {
       whole = copy
     }
     return Directory(
-      owning: whole, Descriptor(owning: -1), DirectoryIdentity(device: 0, inode: 0))
+      owning: whole, Descriptor(owning: -1), FileIdentity(device: 0, inode: 0))
   }
 
   var isOpen: Bool { file.number >= 0 }
@@ -90,11 +81,7 @@ final class Directory {
     guard let absolute = realpath(text, nil) else {
       throw .system("cannot resolve the directory's path", otherwise: .badDirectory)
     }
-    return Directory(
-      owning: absolute, file,
-      DirectoryIdentity(
-        device: UInt64(truncatingIfNeeded: status.st_dev),
-        inode: UInt64(truncatingIfNeeded: status.st_ino)))
+    return Directory(owning: absolute, file, status.identity)
   }
 
   /// True if the directory is empty, apart from what a file system puts into its own root, and
@@ -147,7 +134,7 @@ final class Directory {
       }
     }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = Files.status(of: number), status.isRegular else {
       return .notOurs
     }
     return .read(Files.read(file.number, into: bytes))
@@ -172,6 +159,14 @@ final class Directory {
     memcpy(whole + (length + 1), name.baseAddress!, name.count)
     whole.storeBytes(of: 0, toByteOffset: length + 1 + name.count, as: UInt8.self)
     return whole.assumingMemoryBound(to: CChar.self)
+  }
+
+  /// True if the directory's path leads to this file by its name. False: another directory may be
+  /// at the path by now.
+  func isAtPath(_ name: StaticString, _ file: FileStatus?) throws(Failure) -> Bool {
+    let there = try withPath(of: name) { Files.status($0, at: AT_FDCWD) }
+    guard let file, let there else { return false }
+    return file.identity == there.identity
   }
 
   /// A store needs memory shared by all processes that have a file open (SQLite for its write-ahead

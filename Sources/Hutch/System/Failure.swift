@@ -82,8 +82,14 @@ struct Failure: Error, @unchecked Sendable {
 
   /// The failure of a system call, from `errno`. A full file system or quota, and
   /// exhausted memory, have statuses of their own.
+  @inline(never)
+  static func system(_ words: StaticString, otherwise status: Status = .io) -> Failure {
+    .system(words, errno: hutch_errno(), otherwise: status)
+  }
+
+  @inline(never)
   static func system(
-    _ words: StaticString, errno code: Int32 = hutch_errno(), otherwise status: Status = .io
+    _ words: StaticString, errno code: Int32, otherwise status: Status = .io
   ) -> Failure {
     var failure: Failure
     switch code {
@@ -97,8 +103,11 @@ struct Failure: Error, @unchecked Sendable {
 
   /// The failure to open a file of a directory: `badDirectory`, or `io` if the process has too many
   /// open files, since that is no fault of the directory.
-  static func opening(_ words: StaticString, errno code: Int32 = hutch_errno()) -> Failure {
-    .system(words, errno: code, otherwise: code == EMFILE || code == ENFILE ? .io : .badDirectory)
+  @inline(never)
+  static func opening(_ words: StaticString) -> Failure {
+    let code = hutch_errno()
+    return .system(
+      words, errno: code, otherwise: code == EMFILE || code == ENFILE ? .io : .badDirectory)
   }
 
   static var noMemory: Failure { Failure(.noMemory, "out of memory") }

@@ -168,17 +168,6 @@ enum Files {
     }
   }
 
-  /// The status of the file that a path names, a symbolic link itself included. Nil: `errno`.
-  static func status(_ path: Path, at directory: Int32) -> stat? {
-    var status = stat()
-    return fstatat(directory, path, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
-  }
-
-  static func status(of descriptor: Int32) -> stat? {
-    var status = stat()
-    return fstat(descriptor, &status) == 0 ? status : nil
-  }
-
   /// The space that is free for this process on the file's file system, and the size of that file
   /// system. Nil: `errno`.
   static func space(of descriptor: Int32) -> (free: Int64, all: Int64)? {

@@ -91,8 +91,8 @@ final class Content {
     guard let status = ContentFiles.status(name, in: directory) else { return true }
     // The time of the change, and not that of the writing, which a file keeps that was linked or
     // moved here.
-    let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
-    guard Record.difference(Clock.read(CLOCK_REALTIME), since) < Content.hour else { return false }
+    let age = Record.difference(Clock.read(CLOCK_REALTIME), status.lastChange)
+    guard age < Content.hour else { return false }
     hasSpared = true
     return true
   }

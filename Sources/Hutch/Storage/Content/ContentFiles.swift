@@ -67,7 +67,7 @@ enum ContentFiles {
     // The path may name another file since the file was opened.
     let own = Files.status(of: file)
     let linked = status(name, in: directory)
-    guard let own, let linked, own.st_ino == linked.st_ino, own.st_dev == linked.st_dev,
+    guard let own, let linked, own.identity == linked.identity,
       syncing == .nothing || Files.sync(file)
     else {
       discard(name, in: directory)
@@ -163,8 +163,8 @@ enum ContentFiles {
   }
 
   /// The state of the name itself, also if it is a symbolic link. Nil: not there.
-  static func status(_ name: ContentName, in directory: Directory) -> stat? {
-    var found: stat?
+  static func status(_ name: ContentName, in directory: Directory) -> FileStatus? {
+    var found: FileStatus?
     _ = inFolder(of: name, in: directory) { folder in
       found = name.withPointer { Files.status($0, at: folder) }
       return found != nil
@@ -174,10 +174,10 @@ enum ContentFiles {
 
   /// The size of a regular file. Nil: not there.
   static func size(_ name: ContentName, in directory: Directory) -> Int? {
-    guard let status = status(name, in: directory), hutch_is_regular(status.st_mode) != 0 else {
+    guard let status = status(name, in: directory), status.isRegular else {
       return nil
     }
-    return Int(status.st_size)
+    return status.size
   }
 
   /// Nil: not there.
@@ -215,7 +215,7 @@ enum ContentFiles {
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == target.count else {
+    guard status.isRegular, status.size == target.count else {
       return .damaged
     }
     // In pieces that are still in the processor's cache when they are summed.
@@ -260,7 +260,7 @@ enum ContentFiles {
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard hutch_is_regular(status.st_mode) != 0, let target = room(Int(status.st_size)) else {
+    guard status.isRegular, let target = room(status.size) else {
       return .damaged
     }
     guard let count = Files.read(file.number, into: target) else { return try unread() }
@@ -268,7 +268,7 @@ enum ContentFiles {
   }
 
   /// Unlinks a file that no row has ever named. False: it is not there.
-  @discardableResult
+  @discardableResult @inline(never)
   static func discard(_ name: ContentName, in directory: Directory) -> Bool {
     inFolder(of: name, in: directory) { folder in
       name.withPointer { Files.unlink($0, at: folder) }
