@@ -48,13 +48,6 @@ final class Cache {
   /// Nil: a cache in memory.
   let storage: (any Storage)?
   let clock: Clock
-  let settings: Settings
-  /// As they were given. Protected by `limitsLock`; changed with `limitsChange` too.
-  var memoryLimits: TierLimits
-  /// Likewise.
-  var memoryPolicy: EvictionPolicy
-  /// Likewise.
-  var pressure: Pressure
   let life: Lifecycle
   let parts: Parts
   /// See Process.forks.
@@ -74,6 +67,14 @@ final class Cache {
   var fork = Forking.Stage()
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
+  // The last, as in DiskTier.
+  let settings: Settings
+  /// As they were given. Protected by `limitsLock`; changed with `limitsChange` too.
+  var memoryLimits: TierLimits
+  /// Likewise.
+  var memoryPolicy: EvictionPolicy
+  /// Likewise.
+  var pressure: Pressure
 
   /// How the cache was opened; the same for as long as it is open.
   struct Settings {

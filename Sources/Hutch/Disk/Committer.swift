@@ -26,7 +26,6 @@ import Synchronization
 /// batch, and commits it in one transaction (`lead`). Checks, trims, maintenance and changes of the
 /// limits make transactions of their own (`transact`), between those of leaders.
 final class Committer {
-  let options: StorageOptions
   let queue: WriteQueue
   let readers: Readers
   let accesses: AccessTimes
@@ -67,6 +66,8 @@ final class Committer {
 
   /// Not under the writer lock: the leader's, which alone uses it.
   var batch: [QueuedWrite] = []
+  // The last, as in DiskTier.
+  let options: StorageOptions
 
   init(
     _ options: StorageOptions, _ queue: WriteQueue, _ readers: Readers, _ accesses: AccessTimes,

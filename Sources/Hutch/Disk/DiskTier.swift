@@ -152,7 +152,6 @@ import Synchronization
 ///     any -> left      beginInChild of a fork that was not prepared
 final class DiskTier: Storage, ForkingStorage {
   let clock: Clock
-  let options: StorageOptions
   let queue: WriteQueue
   let readers: Readers
   let accesses: AccessTimes
@@ -173,6 +172,8 @@ final class DiskTier: Storage, ForkingStorage {
   }
   /// Under the writer lock.
   var attachment = Attachment()
+  // The last, since it is long: the instructions that reach the fields before it are shorter.
+  let options: StorageOptions
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     let hash = try KeyedHash()

@@ -27,6 +27,7 @@ struct Sweeper {
   mutating func noteRollback() { ownUpTo = 0 }
 
   /// Removes up to `most` expired rows. Returns how many.
+  @inline(never)
   mutating func sweepExpired(
     _ transaction: inout Transaction, _ most: Int, sparing newest: Int64 = Int64.max
   ) throws(Failure) -> Int {

@@ -33,7 +33,6 @@ import Synchronization
 /// Locks, in this order: `sweepLock`, `serviceLock`, `contentLock`, `stateLock`, the directory's,
 /// then `LogOwed`'s, `LogDeadFiles`' and `FilesInFlight`'s, under which nothing is taken.
 final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
-  let options: StorageOptions
   let clock: Clock
   let shared: LogShared
   let counters: StorageCounters
@@ -107,6 +106,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let removedBytes = Atomic<Int64>(0)
   /// How much of `loose` is of processes that have gone, as the opening has found it.
   var looseOfOthers = 0
+  // The last, as in DiskTier.
+  let options: StorageOptions
 
   private init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     self.options = options
@@ -234,8 +235,9 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   }
 
   /// The store, if it is in service.
-  @inline(__always)
-  var live: LogStore? { up.load(ordering: .acquiring) ? store : nil }
+  var live: LogStore? {
+    @inline(never) get { up.load(ordering: .acquiring) ? store : nil }
+  }
 
   /// As `store` and `live`, for the calls of every get and write: no reference is counted, since
   /// stores stay until the end.

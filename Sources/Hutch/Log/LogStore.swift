@@ -103,26 +103,20 @@ import Synchronization
 final class LogStore: @unchecked Sendable {
   let directory: Directory
   let member: LogMember
-  private let index: Mapping
-  private let log: Mapping
   let indexFile: Descriptor
   let logFile: Descriptor
 
   let words: SharedWords
   let logBase: UnsafeMutableRawPointer
-  /// Changes only in the child of a fork, which has no other thread then.
-  private(set) var lock: LogLock
-  /// Reads and conditions do not see an entry of another codec than this one and 0. Set before
-  /// anything else uses the store.
-  var codecID: UInt32 = 0
-  let hash: KeyedHash
-  /// True if the tiers above have the same hash. Set before anything else uses the store.
-  var hasHashOfTiers = false
-  let check: LogCheck
-
   /// A segment has 2^n bytes, and 2^m units.
   let segmentShift: Int
   let unitShift: UInt64
+  let counters: StorageCounters
+  /// Reads and conditions do not see an entry of another codec than this one and 0. Set before
+  /// anything else uses the store.
+  var codecID: UInt32 = 0
+  /// True if the tiers above have the same hash. Set before anything else uses the store.
+  var hasHashOfTiers = false
 
   /// How many places of the log, and pages of the index, this process knows to be in the files.
   /// Relaxed: they only grow while a directory is open.
@@ -141,8 +135,6 @@ final class LogStore: @unchecked Sendable {
   /// What was appended before this address is on the disk. Stored with `syncLock` held, with
   /// release; loaded without it, with acquire.
   let synced = Atomic<UInt64>(0)
-
-  let counters: StorageCounters
 
   /// The entry that the write under way replaces; 0: none. Protected by the lock. The observer is
   /// not told if the cleaner removes this entry: for the tiers above the write removes it.
@@ -171,6 +163,14 @@ final class LogStore: @unchecked Sendable {
   /// none), and whether its entry has been evicted meanwhile. Protected by the lock.
   var carried: UInt64 = 0
   var hasLostCarried = false
+
+  // The last, as in DiskTier.
+  let hash: KeyedHash
+  let check: LogCheck
+  /// Changes only in the child of a fork, which has no other thread then.
+  private(set) var lock: LogLock
+  private let index: Mapping
+  private let log: Mapping
 
   init(
     _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
