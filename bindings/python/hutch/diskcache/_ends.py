@@ -106,7 +106,7 @@ class Ends:
         """The first entries; None: all have to be looked at."""
         moved = store.state.moved
         walked, is_all = _walk(store, False, self._ahead)
-        self._ahead = min(_MORE_STEPS * self._ahead, _MOST_AHEAD)
+        self._ahead = _MOST_AHEAD
         found = [(place, key) for place, key, _ in walked if is_all or not 0 < moved <= place]
         if not is_all and 2 * len(found) < len(walked):
             found = self._with_moved(store, walked) or found
@@ -116,6 +116,8 @@ class Ends:
     def _with_moved(self, store: Store, walked: list[Walked]) -> list[Placed]:
         """The first entries, where some are of those that were written again; none: all have to be
         looked at. walked: the first ones in the order of the last writes."""
+        # Half as long as the walk from the other end, which has just been made.
+        self._back = max(self._back, len(walked) // 2)
         back = self._walk_back(store, store.state.before_moves)
         if back is None:
             return []
@@ -124,8 +126,9 @@ class Ends:
         known = [place for place, _, is_moved in walked if not is_moved]
         if not known and not is_all:
             return []
+        most = store.state.newest if is_all else max(known)
         found = {place: key for place, key, _ in [*walked, *moved]}
-        return [(place, key) for place, key in found.items() if is_all or place <= max(known)]
+        return [(place, key) for place, key in found.items() if place <= most]
 
     def _look_back(self, store: Store) -> list[Placed] | None:
         """The last entries; None: all have to be looked at."""

@@ -191,8 +191,16 @@ class Entries(Base):
             old = self._find(store, name)
             if old is None:
                 return False
-            if expires is not None or old.expires is not None:
-                self._rewrite(store, name, with_expires(old, expires), old)
+            if expires is None and old.expires is None:
+                return True
+            record = with_expires(old, expires)
+            lasts = 0.0 if expires is None else expires - time.time()
+            if lasts > 0 and self.cull_limit and old.filename is None and not old.lingers:
+                # As below, in less time: hutch ends the entry.
+                store.state.set_moved(old.place)
+                store.put(name, record, old, lasts)
+            else:
+                self._rewrite(store, name, record, old)
             return True
 
     def incr(
