@@ -133,6 +133,8 @@ def test_misuse(cache):
         def function():
             pass
 
+    with pytest.raises(TypeError, match="name of a function is a str"):
+        cache.memoize(60)
     for generator in (numbers, anumbers):
         with pytest.raises(TypeError, match="generator"):
             cache.memoize()(generator)

@@ -21,7 +21,8 @@ Decimal         1213464582                          its text
 complex         1213464583                          [real, imaginary]
 Path            1213464584                          its text
 str             1213464585 (with surrogates)        its bytes, WTF-8
-Enum            1213464586                          [registered name, member's name]
+Enum            1213464586                          [registered name, member's name], or of
+                                                    several flags at once their number
 dataclass       1213464587                          [registered name, {field: value}]
 namedtuple      1213464588                          [registered name, [values]]
 numpy array     1213464589                          [dtype, [lengths], bytes in C order]
@@ -256,9 +257,14 @@ def _registered(value: Any, kind: type) -> tuple[int, Any]:
     name = names[kind]
     of = kind_of(kind)
     if of == ENUM:
-        if value.name is None or value.name not in kind.__members__:  # type: ignore[attr-defined]
-            raise TypeError(f"{value!r} is no member of its class with a name of its own")
-        return ENUM, [name, value.name]
+        member: Any = value
+        if member.name is not None and member.name in kind.__members__:  # type: ignore[attr-defined]
+            return ENUM, [name, member.name]
+        import enum
+
+        if isinstance(value, enum.Flag) and type(member.value) is int:
+            return ENUM, [name, member.value]
+        raise TypeError(f"{value!r} is no member of its class with a name of its own")
     if of == DATACLASS:
         import dataclasses
 

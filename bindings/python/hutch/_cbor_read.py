@@ -174,8 +174,16 @@ def _class(name: Any, kind: int) -> Any:
 
 
 def _enum(content: Any) -> Any:
-    name, member = _exactly(content, str, str)
-    return _class(name, tags.ENUM).__members__[member]
+    import enum
+
+    name, member = content if type(content) is list and len(content) == 2 else (None, None)
+    cls = _class(name, tags.ENUM)
+    if type(member) is str:
+        return cls.__members__[member]
+    flags = cls(member) if type(member) is int and issubclass(cls, enum.Flag) else None
+    if type(flags) is not cls:
+        raise Unreadable(f"no member of {name}")
+    return flags
 
 
 def _dataclass(content: Any) -> Any:

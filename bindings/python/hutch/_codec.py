@@ -64,13 +64,14 @@ if TYPE_CHECKING:
     from datetime import date, time, timedelta
     from decimal import Decimal
     from fractions import Fraction
+    from pathlib import Path
     from uuid import UUID
 
     # date is the base of datetime.
     Natural = Union[
         str,
         bytes,
-        float,
+        complex,
         None,
         "tuple[Natural, ...]",
         "frozenset[Natural]",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         Decimal,
         Fraction,
         UUID,
+        Path,
     ]
     Key = Natural
 else:

@@ -27,6 +27,9 @@ def canonical(key: Any) -> Any:
         return tuple(map(canonical, key))
     if kind is frozenset:
         return frozenset(map(canonical, key))
+    if kind is complex:
+        # A real part of -0.0 is equal to 0.0.
+        return complex(key.real + 0.0, key.imag) if key.imag else canonical(key.real)
     same = _of_library(key, kind.__module__, kind.__name__)
     if same is None:
         raise TypeError(
@@ -54,6 +57,9 @@ def _of_library(key: Any, module: str, name: str) -> Any:
     if (module, name) == ("fractions", "Fraction"):
         return _number(key)
     if (module, name) == ("uuid", "UUID"):
+        return key
+    # Python 3.13 has it in pathlib._local.
+    if name == "PosixPath" and module.startswith("pathlib"):
         return key
     return None
 

@@ -165,6 +165,8 @@ def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
     """See Entries.memoize."""
     if callable(name):
         raise TypeError("use @cache.memoize(), with parentheses")
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of a function is a str, not a {type(name).__name__}")
 
     def decorate(function: Any) -> Any:
         if not callable(function):
