@@ -450,6 +450,10 @@ def test_a_transaction_keeps_other_threads_out(tmp_path):
         ):
             with pytest.raises(Timeout):
                 write()
+        for remove_many in cache.clear, cache.expire, cache.cull, lambda: cache.evict("tag"):
+            with pytest.raises(Timeout) as caught:
+                remove_many()
+            assert caught.value.args == (0,)
         fanout_like = diskcache.FanoutCache(tmp_path / "fanout", shards=1)
         assert fanout_like.set("b", 1)
     finally:
@@ -535,3 +539,28 @@ def test_a_pull_that_is_undone_is_still_in_the_queue(cache):
         raise ZeroDivisionError
     assert cache.pull() == (7, "early")
     assert cache.pull() == (None, None)
+
+
+def test_a_fanout_cache_waits_for_another_writer_to_remove_many(tmp_path):
+    fanout = diskcache.FanoutCache(tmp_path, shards=1, timeout=0)
+    shard = fanout._shards[0]
+    for remove_many in fanout.clear, fanout.expire, fanout.cull, lambda: fanout.evict("tag"):
+        fanout.set("a", 1, tag="tag")
+        waits, ended = threading.Event(), []
+        acquire = shard._store.lock.acquire
+
+        def acquired(timeout):
+            try:
+                return acquire(timeout)
+            except Timeout:
+                waits.set()
+                raise
+
+        shard._store.lock.acquire = acquired
+        thread = threading.Thread(target=lambda: ended.append(remove_many()))
+        with shard.transact():
+            thread.start()
+            assert waits.wait(60)
+        thread.join()
+        shard._store.lock.acquire = acquire
+        assert ended == [int("a" not in fanout)]

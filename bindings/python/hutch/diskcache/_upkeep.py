@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ._constants import (
@@ -20,6 +22,15 @@ from ._tags import stored_tag
 from ._walks import Walks
 
 _PORTION = 100
+
+
+@contextmanager
+def _counted(before: int = 0) -> Iterator[None]:
+    """A call that removes many: args of a Timeout has how many it has removed, with those before."""
+    try:
+        yield
+    except Timeout as timeout:
+        raise Timeout(before + sum(timeout.args)) from None
 
 
 class Upkeep(Walks):
@@ -48,6 +59,7 @@ class Upkeep(Walks):
 
     # --------------------------------------------------------------- removal
 
+    @_counted()
     def clear(self, retry: bool = False) -> int:
         """Remove all entries; returns how many. args of a Timeout has the number removed before."""
         with self._transact(retry) as store:
@@ -64,6 +76,7 @@ class Upkeep(Walks):
         back is under way, and the Disk names no files."""
         return store.undo is None and not self._disk._names_files()
 
+    @_counted()
     def evict(self, tag: Any, retry: bool = False) -> int:
         """Remove the entries with a tag; returns how many. Timeout: as in clear."""
         name = stored_tag(tag)
@@ -78,6 +91,7 @@ class Upkeep(Walks):
 
         return self._remove_all(tagged, retry)
 
+    @_counted()
     def expire(self, now: float | None = None, retry: bool = False) -> int:
         """Remove expired entries; returns how many were still stored. Timeout: as in clear.
 
@@ -101,7 +115,8 @@ class Upkeep(Walks):
                 if record.expires is not None and record.expires < end
             ]
 
-        return gone + self._remove_all(expired, retry)
+        with _counted(gone):
+            return gone + self._remove_all(expired, retry)
 
     def cull(self, retry: bool = False) -> int:
         """Remove expired entries, then others down to size_limit; returns how many.
