@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import gc
 import os
 import random
@@ -38,6 +39,16 @@ def test_a_file_that_is_none(cache: hutch.Cache, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         cache.put_file("key", b"a\0b")
     assert cache["key"] == "value"
+
+
+def test_a_writer_writes_bytes_only(cache: hutch.Cache) -> None:
+    with cache.writer("key") as writer:
+        for wrong in (5, [1], {}, "text", None, 1.5):
+            with pytest.raises(TypeError, match="a writer writes bytes, not a"):
+                writer.write(wrong)  # type: ignore[arg-type]
+        pieces = [b"a", bytearray(b"b"), memoryview(b"c-d")[::2], array.array("h", [0])]
+        assert [writer.write(piece) for piece in pieces] == [1, 1, 2, 2]  # type: ignore[arg-type]
+    assert cache["key"] == b"abcd\0\0"
 
 
 def test_a_value_in_pieces(cache: hutch.Cache, clock, seed: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import hutch
 import pytest
 from conftest import NO_LIMITS
@@ -19,8 +21,11 @@ def test_to_count_and_cost(memory):
     assert memory.trim("to_count", 100) == 0
     assert memory.trim("to_count", 60) == 40
     assert len(memory) == 60
-    memory.trim("to_cost", 1000)
+    memory.trim("to_cost", "1 KB")
     assert 800 < memory.cost() <= 1000
+    for amount in ("yesterday", datetime.datetime(2026, 1, 1)):
+        with pytest.raises(TypeError, match="a Unix time is a number"):
+            memory.trim("written_before", amount)
     assert memory.trim("to_cost", 0) > 0
     assert len(memory) == 0
     assert memory.stats().memory.trims == 100

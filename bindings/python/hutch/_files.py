@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 FILE_USE = {"copy": 1, "move": 2, "link": 3}
 
 
+def _bytes_of(data: Any) -> bytes:
+    try:
+        return bytes(memoryview(data))  # bytes(5) would be five zeroes.
+    except TypeError:
+        raise TypeError(f"a writer writes bytes, not a {type(data).__name__}") from None
+
+
 class Writer:
     """A value of bytes that comes in pieces: see Entries.writer.
 
@@ -42,7 +49,7 @@ class Writer:
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append data; returns its size in bytes. TooLargeError: no tier accepts so much."""
-        piece = data if type(data) is bytes else bytes(data)
+        piece = data if type(data) is bytes else _bytes_of(data)
         check(lib.hutch_writer_append(self._pointer, piece, len(piece)))
         return len(piece)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from . import _structs
 from ._callbacks import callback
 from ._errors import check
 from ._library import lib
-from ._units import int64, nanoseconds, uint64
+from ._units import Seconds, Size, int64, nanoseconds, size, uint64
 
+Amount = Union[Size, Seconds]
 Progress = Callable[[int, Optional[int]], Any]
 """Called with the entries removed so far and in all (None: not known); True stops the trim."""
 
@@ -29,7 +30,7 @@ KINDS = {
 }
 
 
-def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | None) -> int:
+def trim(pointer: Any, kind: str, amount: Any, progress: Progress | None) -> int:
     """Entries.trim, of the handle behind the pointer."""
     if kind not in KINDS:
         raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
@@ -37,13 +38,13 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
         raise TypeError(f"a trim {kind!r} takes {'no' if kind == 'expired' else 'an'} amount")
     spec = _structs.TrimSpec(kind=KINDS[kind])
     if kind in ("written_before", "accessed_before"):
-        assert amount is not None
+        if not isinstance(amount, (int, float)):
+            raise TypeError(f"a Unix time is a number of seconds, not a {type(amount).__name__}")
         spec.time = int64(int(amount * 10**9))
     elif kind in ("older_than", "idle_for"):
-        assert amount is not None
         spec.time = 0 if amount == 0 else nanoseconds(amount)
     elif amount is not None:
-        spec.amount = uint64(amount)  # type: ignore[arg-type]
+        spec.amount = uint64(amount) if kind == "to_count" else size(amount)
 
     raised: list[BaseException] = []
 
@@ -72,7 +73,7 @@ class Trims:
     _pointer: Any
 
     def trim(
-        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
+        self, kind: str, amount: Amount | None = None, *, progress: Progress | None = None
     ) -> int:
         """Remove entries of a kind, or down to a size, from each tier.
 
@@ -83,9 +84,10 @@ class Trims:
             "expired": expired entries; counts are exact afterwards.
             "to_cost", "to_count": to this many bytes or entries, in the order of
                 the tier's policy. 0 leaves none.
-            "largest_first", "least_recent", "least_frequent": to this many bytes.
+            "largest_first", "least_recent", "least_frequent": to this many bytes, or to a size
+                such as "64 MiB".
             "written_before", "accessed_before": a Unix time in seconds. "older_than", "idle_for":
-                seconds since the write, or since the last access.
+                seconds, or a timedelta, since the write, or since the last access.
             "larger_than": entries with values of more bytes than this.
         progress: called now and then with the entries removed so far and in all
             (None: not known); a true result stops the trim.
