@@ -77,9 +77,12 @@ extension LogStore {
   }
 
   /// Loads from bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB
-  /// around it, and that of a store a page (Linux, `fault_around_bytes`).
+  /// around it, and that of a store a page (Linux, `fault_around_bytes`). Elsewhere a store to a
+  /// page that a load has mapped costs a fault once more, and the fault of a store maps as much as
+  /// was written to the file at once.
   @inline(never)
   func mapAhead(_ start: UnsafeMutableRawPointer, _ count: Int) {
+    guard isInMemory else { return }
     let first = Int(bitPattern: start) & ~7
     let last = (first + count - 1) & ~7
     for address in stride(from: first, to: last, by: LogStore.farSize) {

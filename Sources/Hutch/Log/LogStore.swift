@@ -105,6 +105,8 @@ final class LogStore: @unchecked Sendable {
   let member: LogMember
   let indexFile: Descriptor
   let logFile: Descriptor
+  /// True if the files are on tmpfs.
+  let isInMemory: Bool
 
   let words: SharedWords
   let logBase: UnsafeMutableRawPointer
@@ -202,6 +204,7 @@ final class LogStore: @unchecked Sendable {
     self.log = log
     self.indexFile = indexFile
     self.logFile = logFile
+    isInMemory = directory.isInMemory
   }
 
   /// The numbers of places and of pages that the mappings reach.

@@ -189,6 +189,9 @@ final class Directory {
     }
   }
 
+  /// True on tmpfs.
+  var isInMemory: Bool { isOpen && Directory.fileSystem(descriptor) == 0x0102_1994 }
+
   /// The number of the kind of file system; 0: unknown.
   private static func fileSystem(_ descriptor: Int32) -> UInt32 {
     var status = statfs()
