@@ -36,7 +36,7 @@ static hutch_status work(void *context, hutch_task *task) {
 }
 
 /* A sanitizer makes a fork ten times as long: there half of them, for what it may see. */
-enum { FORKS = SANITIZED_BY == 1 ? 100 : 50 };
+enum { FORKS = SANITIZED_BY == 1 ? 60 : 30 };
 
 static void fork_often(crowd *c) {
   for (int i = 0; i < FORKS * scale(); i++) {
