@@ -25,6 +25,18 @@ final class TestTime: @unchecked Sendable {
   }
 }
 
+/// A block in an object, for places that hold only what can be copied.
+final class BlockBox {
+  private var block: Block?
+
+  init(_ block: consuming Block) { self.block = consume block }
+
+  func take() -> Block? { block.take() }
+
+  /// Valid until the block is taken, or this is freed.
+  var unowned: UnownedBlock? { block.unowned }
+}
+
 /// What is above a tier that has no cache: tests set what they want to know.
 final class TestObserver: StorageObserver, @unchecked Sendable {
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }

@@ -6,7 +6,7 @@ public import CHutch
 func submitting(
   _ cache: OpaquePointer?, _ options: UnsafePointer<hutch_task_options>?,
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
-  _ body: (Handle, TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
+  _ body: (Handle, inout TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
 ) -> hutch_status {
   out?.pointee = nil
   return submitting(options, for: owner(cache)) { (spec, given) throws(Failure) in
@@ -14,7 +14,7 @@ func submitting(
     let handle = reference(cache, Handle.self).takeUnretainedValue()
     spec.wantsHandle = out != nil
     let now = given.flags & UInt32(HUTCH_TASK_MAY_FINISH_NOW) != 0
-    switch try body(handle, spec, now) {
+    switch try body(handle, &spec, now) {
     case .task(let task):
       out?.pointee = OpaquePointer(task)
       return .done
@@ -63,7 +63,7 @@ public func hutch_put_async(
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     try submitPut(
-      handle, try checkedKey(key, key_size), value, value_size, put_options, spec,
+      handle, try checkedKey(key, key_size), value, value_size, put_options, &spec,
       mayFinishNow: now)
   }
 }
@@ -72,18 +72,16 @@ public func hutch_put_async(
 func submitPut(
   _ handle: Handle, _ key: Bytes, _ value: UnsafeRawPointer?, _ value_size: Int,
   _ put_options: UnsafePointer<hutch_put_options>?, if condition: WriteCondition = .always,
-  as operation: UInt8? = nil, _ spec: TaskSpec, mayFinishNow: Bool
+  as operation: UInt8? = nil, _ spec: inout TaskSpec, mayFinishNow: Bool
 ) throws(Failure) -> Handle.Submitted {
   let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
   let put = try Cache.PutSpec.given(put_options)
   try handle.check()
-  let block = try Block.copying(
-    key: key, value: value, extended: put.extended,
-    record: put.record(at: handle.cache.clock.moment()),
-    wantsChecksum: handle.cache.storage != nil)
+  let block = try put.block(
+    key, value, at: handle.cache.clock.moment(), wantsChecksum: handle.cache.storage != nil)
   return try handle.submit(
     .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
-    suffix: put.suffix, if: condition, as: operation, spec, mayFinishNow: mayFinishNow)
+    suffix: put.suffix, if: condition, as: operation, &spec, mayFinishNow: mayFinishNow)
 }
 
 @_cdecl("hutch_remove_async") @implementation
@@ -108,7 +106,7 @@ private func submittingOnKey(
   _ task: UnsafeMutablePointer<OpaquePointer?>?
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
-    try handle.submit(kind, try checkedKey(key, key_size), nil, spec, mayFinishNow: now)
+    try handle.submit(kind, try checkedKey(key, key_size), nil, &spec, mayFinishNow: now)
   }
 }
 
@@ -118,7 +116,7 @@ public func hutch_clear_async(
   _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
-    try handle.submit(.clear, spec)
+    try handle.submit(.clear, &spec)
   }
 }
 
@@ -128,7 +126,7 @@ public func hutch_flush_async(
   _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
-    try handle.submit(.flush, spec)
+    try handle.submit(.flush, &spec)
   }
 }
 
@@ -143,7 +141,7 @@ public func hutch_trim_async(
     guard given.progress == nil else {
       throw .invalid("spec->progress is set: a task reports to options->progress")
     }
-    return try handle.submit(.trim, trim: try TrimSpec(given), spec)
+    return try handle.submit(.trim, trim: try TrimSpec(given), &spec)
   }
 }
 
@@ -162,16 +160,16 @@ public func hutch_load_async(
     let given = try loadOptions(load_options)
     work.spec = try LoadSpec(given)
     work.parent = try parentLoading(given)
-    return try handle.submit(.load, key, nil, load: work, spec, mayFinishNow: now)
+    return try handle.submit(.load, key, nil, load: work, &spec, mayFinishNow: now)
   }
 }
 
 @_cdecl("hutch_wait_all") @implementation
 public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, _) throws(Failure) in
     let timeout = try checkedDuration(timeout)
-    let tasks = handle.cache.tasks
-    if let guest = handle.cache.settings.guest { return try tasks.waitAll(of: guest, timeout) }
+    let tasks = cache.tasks
+    if let guest = cache.settings.guest { return try tasks.waitAll(of: guest, timeout) }
     return try tasks.waitAll(timeout)
   }
 }
@@ -180,25 +178,25 @@ public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_s
 
 @_cdecl("hutch_suspend") @implementation
 public func hutch_suspend(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    handle.cache.parts.upkeep.suspend()
+  withCache(cache) { (cache, _) throws(Failure) in
+    cache.parts.upkeep.suspend()
     return .done
   }
 }
 
 @_cdecl("hutch_resume") @implementation
 public func hutch_resume(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in try resuming(handle.cache.parts.upkeep) }
+  withCache(cache) { (cache, _) throws(Failure) in try resuming(cache.parts.upkeep) }
 }
 
 @_cdecl("hutch_maintain") @implementation
 public func hutch_maintain(_ cache: OpaquePointer!, _ budget: Int64) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, _) throws(Failure) in
     let end = Deadline(budget: try checkedDuration(budget))
-    if handle.cache.isWithinCallback {
+    if cache.isWithinCallback {
       throw Failure(.deadlock, "a callback of the cache cannot do its maintenance")
     }
-    handle.cache.maintain(until: end)
+    cache.maintain(until: end)
     return .done
   }
 }

@@ -13,7 +13,7 @@ public func hutch_submit(
     func put(if condition: WriteCondition) throws(Failure) -> Handle.Submitted {
       try submitPut(
         handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
-        if: condition, as: UInt8(given.operation), spec, mayFinishNow: now)
+        if: condition, as: UInt8(given.operation), &spec, mayFinishNow: now)
     }
     switch given.operation {
     case UInt32(HUTCH_OPERATION_ADD): return try put(if: .absent)
@@ -24,7 +24,7 @@ public func hutch_submit(
     let made = try given.made(options?.pointee.context)
     return try handle.submit(
       made.call, UInt8(given.operation), made.isOfKey ? try given.keyBytes() : nil,
-      writes: made.writes, spec)
+      writes: made.writes, &spec)
   }
 }
 
@@ -133,14 +133,13 @@ extension hutch_call {
       return reads(isOfKey: true) { (operation, key, _) throws(Failure) in
         let handle = operation.pointee.handle
         let call = operation.pointee.call!
-        let found = try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
+        try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
           let text = try call.room(path.count + 1)
           text.copyMemory(from: path.baseAddress!, byteCount: path.count)
           text.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
           call.path = UnsafePointer(text.assumingMemoryBound(to: CChar.self))
-          return Status.done
         }
-        return found ?? .notFound
+        return call.path == nil ? .notFound : .done
       }
     default: return try madeOfMany(copies)
     }

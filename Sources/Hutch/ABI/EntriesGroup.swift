@@ -394,12 +394,12 @@ public func hutch_tag(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let buffer = try checkedBuffer(buffer, capacity)
     var status = Status.notFound
-    try handle.cache.tag(of: key, in: handle.scope) { _, tag in
+    try cache.tag(of: key, in: scope) { _, tag in
       size.pointee = tag.count
       status = tag.count <= buffer.count ? .done : .bufferTooSmall
       if status == .done && tag.count > 0 { buffer.copyMemory(from: tag) }
@@ -432,8 +432,8 @@ public func hutch_remove(
 
 @_cdecl("hutch_clear") @implementation
 public func hutch_clear(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    try handle.cache.clear(in: handle.scope)
+  withCache(cache) { (cache, scope) throws(Failure) in
+    try cache.clear(in: scope)
     return .done
   }
 }

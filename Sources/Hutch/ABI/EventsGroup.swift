@@ -16,9 +16,9 @@ public func hutch_set_listener(
       listener?(context, &told)
     },
     release: { [owner = owner(cache)] in ThreadState.give(context, back: release, of: owner) })
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, _) throws(Failure) in
     try checkFlags(kinds, UInt32(HUTCH_EVENT_ALL))
-    try handle.cache.listen(listener == nil ? nil : new)
+    try cache.listen(listener == nil ? nil : new)
     return .done
   }
 }
@@ -62,9 +62,9 @@ public func hutch_set_logger(
   _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
   let new = logger(level, function, context, release, of: owner(cache))
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, _) throws(Failure) in
     try checkLevel(level, function)
-    handle.cache.events.setLogger(function == nil ? nil : new)
+    cache.events.setLogger(function == nil ? nil : new)
     return .done
   }
 }
@@ -118,12 +118,12 @@ extension Event {
 
 @_cdecl("hutch_notify") @implementation
 public func hutch_notify(_ cache: OpaquePointer!, _ notification: UInt32) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     switch notification {
     case UInt32(HUTCH_NOTIFY_MEMORY_WARNING):
-      handle.cache.notify(.memoryWarning, in: handle.scope)
+      cache.notify(.memoryWarning, in: scope)
     case UInt32(HUTCH_NOTIFY_ENTERED_BACKGROUND):
-      handle.cache.notify(.enteredBackground, in: handle.scope)
+      cache.notify(.enteredBackground, in: scope)
     default:
       throw .unknown("there is no such notification", notification)
     }

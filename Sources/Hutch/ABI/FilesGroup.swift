@@ -27,21 +27,22 @@ public func hutch_path(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutablePointer<CChar>!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     guard capacity >= 0, buffer != nil || capacity == 0 else {
       throw .invalid("the buffer is NULL, or its capacity is not a valid size")
     }
-    let found = try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
+    var status = Status.notFound
+    try cache.path(of: key, in: scope) { (path) throws(Failure) in
       size.pointee = path.count
-      guard path.count < capacity else { return Status.bufferTooSmall }
+      status = path.count < capacity ? .done : .bufferTooSmall
+      guard status == .done else { return }
       let target = UnsafeMutableRawPointer(buffer!)
       target.copyMemory(from: path.baseAddress!, byteCount: path.count)
       target.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
-      return .done
     }
-    return found ?? .notFound
+    return status
   }
 }
 
@@ -51,10 +52,10 @@ public func hutch_open_fd(
   _ out: UnsafeMutablePointer<Int32>!
 ) -> hutch_status {
   out?.pointee = -1
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let file = try handle.cache.descriptor(of: key, in: handle.scope) else {
+    guard let file = try cache.descriptor(of: key, in: scope) else {
       return .notFound
     }
     out.pointee = file

@@ -14,12 +14,12 @@ public func hutch_abi_version() -> UInt32 {
 
 @_cdecl("hutch_status_name") @implementation
 public func hutch_status_name(_ status: hutch_status) -> UnsafePointer<CChar>! {
-  Files.path(Status.named(status).name)
+  Status.named(status).name
 }
 
 @_cdecl("hutch_status_text") @implementation
 public func hutch_status_text(_ status: hutch_status) -> UnsafePointer<CChar>! {
-  Files.path(Status.named(status).text)
+  Status.named(status).text
 }
 
 @_cdecl("hutch_error_words") @implementation

@@ -6,8 +6,8 @@ public import CHutch
 public func hutch_limits(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_limits>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    try filling(out) { hutch_cache_limits(handle.cache) }
+  withCache(cache) { (cache, _) throws(Failure) in
+    try filling(out) { hutch_cache_limits(cache) }
   }
 }
 
@@ -15,13 +15,13 @@ public func hutch_limits(
 public func hutch_set_limits(
   _ cache: OpaquePointer!, _ limits: UnsafePointer<hutch_cache_limits>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     guard limits != nil else { throw .invalid("limits is NULL") }
     let wanted = try received(limits, over: hutch_cache_limits())
-    try handle.cache.setLimits(
+    try cache.setLimits(
       memory: try TierLimits(wanted.memory, over: TierLimits()), LimitFields(wanted.memory),
       disk: try TierLimits(wanted.disk, over: TierLimits()), LimitFields(wanted.disk),
-      in: handle.scope)
+      in: scope)
     return .done
   }
 }
@@ -30,10 +30,10 @@ public func hutch_set_limits(
 public func hutch_count(
   _ cache: OpaquePointer!, _ count: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     guard let count else { throw .invalid("count is NULL") }
-    handle.cache.reclaimByHostsClock()
-    count.pointee = try handle.cache.count(in: handle.scope)
+    cache.reclaimByHostsClock()
+    count.pointee = try cache.count(in: scope)
     return .done
   }
 }
@@ -42,10 +42,10 @@ public func hutch_count(
 public func hutch_cost(
   _ cache: OpaquePointer!, _ cost: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     guard let cost else { throw .invalid("cost is NULL") }
-    handle.cache.reclaimByHostsClock()
-    cost.pointee = try handle.cache.cost(in: handle.scope)
+    cache.reclaimByHostsClock()
+    cost.pointee = try cache.cost(in: scope)
     return .done
   }
 }
@@ -65,9 +65,9 @@ public func hutch_value_bytes(
 public func hutch_stats(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     try filling(out) { () throws(Failure) in
-      try hutch_cache_stats(handle.cache, of: handle.scope)
+      try hutch_cache_stats(cache, of: scope)
     }
   }
 }

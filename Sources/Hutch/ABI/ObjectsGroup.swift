@@ -67,8 +67,8 @@ public func hutch_drain_releases(
   _ cache: OpaquePointer!, _ max: UInt64, _ drained: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
   drained?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
-    let count = handle.cache.releaseObjects(most: max == 0 ? .max : max)
+  return withCache(cache) { (cache, _) throws(Failure) in
+    let count = cache.releaseObjects(most: max == 0 ? .max : max)
     drained?.pointee = count
     return .done
   }

@@ -127,11 +127,11 @@ public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
 
 @_cdecl("hutch_flush") @implementation
 public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    if handle.cache.isWithinCallback {
+  withCache(cache) { (cache, scope) throws(Failure) in
+    if cache.isWithinCallback {
       throw Failure(.deadlock, "a callback of the cache cannot flush the cache")
     }
-    if handle.scope != .memory { try handle.cache.flush() }
+    if scope != .memory { try cache.flush() }
     return .done
   }
 }

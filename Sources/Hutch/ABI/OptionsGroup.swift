@@ -6,8 +6,8 @@ public import CHutch
 public func hutch_get_options(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_options>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    try filling(out) { hutch_options(handle.cache) }
+  withCache(cache) { (cache, _) throws(Failure) in
+    try filling(out) { hutch_options(cache) }
   }
 }
 
@@ -15,16 +15,15 @@ public func hutch_get_options(
 public func hutch_set_options(
   _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_options>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, _) throws(Failure) in
     guard options != nil else { throw .invalid("options is NULL") }
-    try handle.cache.change(try Cache.OptionChange(try received(options, over: hutch_options())))
+    try cache.change(try Cache.OptionChange(try received(options, over: hutch_options())))
     return .done
   }
 }
 
 extension hutch_options {
   fileprivate init(_ cache: Cache) {
-    let settings = cache.settings
     let limits = cache.limits()
     let (chosen, shrinks) = cache.parts.limitsLock.withLock {
       (cache.memoryPolicy, cache.pressure)
@@ -35,9 +34,9 @@ extension hutch_options {
     on_memory_warning = shrinks.onMemoryWarning.rawValue
     on_background = shrinks.onBackground.rawValue
     low_water = UInt32(shrinks.lowWater)
-    write_policy =
-      (try? cache.target(of: .standard, in: .whole))?.rawValue ?? settings.writePolicy.rawValue
-    if settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
+    let inForce = try? cache.target(of: .standard, in: .whole)
+    write_policy = (inForce ?? cache.settings.writePolicy).rawValue
+    if cache.settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
     if limits.memory.ages.actOnTrim { flags |= UInt32(HUTCH_OPEN_AGES_ON_TRIM) }
     let upkeep = cache.parts.upkeep
     if !upkeep.hasThreads { flags |= UInt32(HUTCH_OPEN_NO_THREADS) }
@@ -47,16 +46,16 @@ extension hutch_options {
       if upkeep.hasThreads { workers = UInt32(upkeep.lock.withLock { upkeep.width }) }
       queue_length = upkeep.length == 0 ? UInt64.max : UInt64(upkeep.length)
     }
-    close_deadline = settings.closeDeadline
+    close_deadline = cache.settings.closeDeadline
     clock = cache.clock.function
     clock_context = cache.clock.context
-    if let codec = settings.values.codec {
+    if let codec = cache.settings.values.codec {
       codec_id = codec.id
       codec_encode = codec.encoding
       codec_decode = codec.decoding
       codec_context = codec.context
     }
-    object_codec = settings.objectCodec.map {
+    object_codec = cache.settings.objectCodec.map {
       UnsafePointer($0.told.assumingMemoryBound(to: hutch_object_codec.self))
     }
     guard let store = cache.storage?.optionsInForce else { return }

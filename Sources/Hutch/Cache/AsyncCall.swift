@@ -47,7 +47,7 @@ extension Handle {
   /// Submits a call. `operation`: its number for the host. `key`: nil, if it is about no key or
   /// about several. `writes`: a close carries it out.
   func submit(
-    _ call: AsyncCall, _ operation: UInt8, _ key: Bytes?, writes: Bool, _ spec: consuming TaskSpec
+    _ call: AsyncCall, _ operation: UInt8, _ key: Bytes?, writes: Bool, _ spec: inout TaskSpec
   ) throws(Failure) -> Submitted {
     try check()
     guard spec.identifier.count == 0 else {

@@ -17,7 +17,7 @@ extension Handle {
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
     storing target: WritePolicy = .through, suffix: FileSuffix? = nil,
     if condition: WriteCondition = .always, as operation: UInt8? = nil, load: LoadWork? = nil,
-    _ spec: consuming TaskSpec, mayFinishNow: Bool
+    _ spec: inout TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try check()
     let isWrite = kind == .put || kind == .remove
@@ -81,7 +81,7 @@ extension Handle {
   /// Submits an operation on the whole cache.
   func submit(
     _ kind: AsyncOperation.Kind, trim: TrimSpec = TrimSpec(kind: .expired),
-    _ spec: consuming TaskSpec
+    _ spec: inout TaskSpec
   ) throws(Failure) -> Submitted {
     try check()
     spec.owner = opening.tasks

@@ -5,9 +5,10 @@ extension Cache {
   }
 
   /// A clear that has been submitted.
-  struct SubmittedClear {
-    /// Nil: it is memory's alone.
-    fileprivate var write: StoreWrite?
+  final class SubmittedClear {
+    fileprivate var write = StoreWrite(.clear, nil, 0)
+    /// False: it is memory's alone.
+    fileprivate var isOfStore = false
     /// Newer entries stay in memory.
     fileprivate var newest = UInt64.max
     /// Where memory is all there is: conditions are decided as if it had been carried out.
@@ -18,21 +19,21 @@ extension Cache {
   /// that will be a task, and what is put meanwhile is to stay.
   func submitClear(in scope: Tiers, isTask: Bool = false) throws(Failure) -> SubmittedClear {
     tell(.willClear, tiers(of: scope))
-    var clear = SubmittedClear()
+    let clear = SubmittedClear()
     if storage != nil && scope != .memory {
       try withStorage { (storage) throws(Failure) in
         // Copies of what the store has go; so it must be known which these are.
         if scope == .disk { review.end(storage) }
-        var write = StoreWrite(.clear, nil, 0)
-        write.time = clock.moment().time
+        clear.isOfStore = true
+        clear.write.time = clock.moment().time
         order.stripes.lockAll()
-        write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
+        let version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
+        clear.write.version = version
+        clear.newest = version
         for stripe in 0..<Stripes.count { order.stripes.beginWrite(stripe) }
-        storage.write(&write)
-        order.staged.clear(upTo: write.version, isOfAllTiers: scope == .whole)
+        storage.write(&clear.write)
+        order.staged.clear(upTo: version, isOfAllTiers: scope == .whole)
         order.stripes.unlockAll()
-        clear.newest = write.version
-        clear.write = write
       }
     } else if storage == nil && isTask {
       order.stripes.lockAll()
@@ -49,13 +50,13 @@ extension Cache {
   /// The second half: what is older goes from memory, where newer puts may be already. Nothing
   /// is promoted meanwhile.
   func finish(_ clear: SubmittedClear, in scope: Tiers) throws(Failure) {
-    if var write = clear.write {
+    if clear.isOfStore {
       try withStorage { (storage) throws(Failure) in
         memory.clear(upTo: clear.newest, keepingUnbacked: scope == .disk, at: clock.moment())
         order.endClear()
-        if write.ticket != nil { storage.finish(&write) }
+        if clear.write.ticket != nil { storage.finish(&clear.write) }
         for stripe in 0..<Stripes.count { order.stripes.endWrite(stripe) }
-        if let failure = write.result.failure { throw failure }
+        if let failure = clear.write.result.failure { throw failure }
       }
     } else {
       emptyMemory(upTo: clear.newest, at: clock.moment())

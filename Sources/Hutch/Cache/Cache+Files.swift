@@ -68,9 +68,7 @@ extension Cache {
       block = try read(source, key, spec, at: moment)
       checksum = block.unowned.checksum
     } else {
-      block = try Block.copying(
-        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: spec.record(at: moment))
+      block = try spec.block(key, at: moment)
     }
     do throws(Failure) {
       if isTaken {
@@ -114,13 +112,23 @@ extension Cache {
       }
       let form = ValueForm(suffix: spec.suffix)
       form.bytes = value
-      let block = try Block.copying(
-        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: spec.record(at: moment))
       return try put(
-        block.unowned, hash, as: WritePlan(.disk, valueIn: form, .removed), at: moment, in: .disk,
+        key, hash, spec, valueIn: form, .removed, at: moment, in: .disk, storing: .disk,
         to: storage)
     }
+  }
+
+  /// The put of an entry whose block has no value: `form` has it, or says why no tier takes it.
+  /// `outcome`: memory's.
+  func put(
+    _ key: Bytes, _ hash: UInt64, _ spec: PutSpec, valueIn form: ValueForm,
+    _ outcome: TierOutcome, at moment: Moment, in scope: Tiers, storing target: WritePolicy,
+    by late: LateWrite? = nil, to storage: any Storage
+  ) throws(Failure) -> PutResult {
+    let block = try spec.block(key, at: moment)
+    return try put(
+      block.unowned, hash, as: WritePlan(target, valueIn: form, outcome), at: moment, in: scope,
+      by: late, to: storage)
   }
 
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
@@ -222,25 +230,22 @@ extension Cache {
     }
     let form = ValueForm()
     form.refusal = .tooLarge
-    let block = try Block.copying(
-      key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-      record: spec.record(at: moment))
     return try withStorage { (storage) throws(Failure) in
       try put(
-        block.unowned, hash, as: WritePlan(target, valueIn: form, .tooLarge), at: moment, in: scope,
+        key, hash, spec, valueIn: form, .tooLarge, at: moment, in: scope, storing: target,
         by: late, to: storage)
     }
   }
 
   // MARK: a value's file
 
-  /// Calls `body` with the path of the value's file, without the NUL; nil if there is no entry.
-  func path<R>(
-    of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> R
-  ) throws(Failure) -> R? {
+  /// Calls `body` with the path of the value's file, without the NUL; not if there is no entry.
+  func path(
+    of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> Void
+  ) throws(Failure) {
     let moment = clock.current
     let hash = memory.hash(key)
-    return try withStorage { (storage) throws(Failure) in
+    try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, scope != .memory else {
         throw Failure(.unsupported, "this tier has no files")
       }
@@ -250,7 +255,6 @@ extension Cache {
       {
         throw Failure(.wrongType, "the value has no file of its own")
       }
-      var result: R?
       _ = try files.path(of: key, hash, at: moment) { (path) throws(Failure) in
         guard let path else {
           throw Failure(
@@ -259,9 +263,8 @@ extension Cache {
               ? "the value has no file of its own"
               : "the value has no file of its own: what a codec makes is not the value")
         }
-        result = try body(path)
+        try body(path)
       }
-      return result
     }
   }
 

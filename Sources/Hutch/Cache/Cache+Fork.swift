@@ -33,12 +33,13 @@ extension Cache {
   func makeForChild() throws(Failure) -> Cache {
     let isLeftNow = storage != nil && fork.preparation == .memory
     let storageBelongsToParent = isLeftNow || life.storageBelongsToParent
+    let newLife = try Lifecycle(
+      isAsleep: storage?.forking != nil, storageBelongsToParent: storageBelongsToParent)
+    let newParts = try parts.makeForChild(memory, clock, values)
     let forking = storage?.forking
     let cache = Cache(
       memory, forking == nil ? nil : storage, clock, settings, memoryLimits, pressure,
-      storageBelongsToParent ? nil : coherence,
-      try Lifecycle(isAsleep: forking != nil, storageBelongsToParent: storageBelongsToParent),
-      try parts.makeForChild(memory, clock, values))
+      storageBelongsToParent ? nil : coherence, newLife, newParts)
     cache.openings = openings
     cache.hasTaggedObjects.store(
       hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)

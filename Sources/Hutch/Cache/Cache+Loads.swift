@@ -160,11 +160,9 @@ extension Cache {
   func fulfil(_ loading: Loading, _ value: Bytes, _ spec: PutSpec) throws(Failure) -> PutResult {
     let flight = loading.flight
     let moment = clock.current
-    var record = spec.record(at: moment)
-    record.version = flight.late.pointee.version
     let target = try target(of: spec.writePolicy, in: flight.scope)
-    let block = try Block.copying(
-      key: flight.key, value: value, extended: spec.extended, record: record,
+    let block = try spec.block(
+      flight.key, value, at: moment, version: flight.late.pointee.version,
       wantsChecksum: storage != nil)
     var result = PutResult()
     guard try loads.claim(loading, late: block.unowned) else {

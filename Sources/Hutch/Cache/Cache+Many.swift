@@ -182,9 +182,7 @@ extension Cache {
     to storage: any Storage
   ) throws(Failure) -> OnePut {
     let target = try target(of: spec.writePolicy, in: scope)
-    let block = try Block.copying(
-      key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
-      wantsChecksum: true)
+    let block = try spec.block(key, value, at: moment, wantsChecksum: true)
     let entry = block.unowned
     let hash = memory.hash(key)
     let plan = plan(entry, to: target, spec.suffix, storage)

@@ -21,9 +21,8 @@ extension Cache {
       key: key, tag: Bytes(start: nil, count: 0), record: Record(), object, release, releases)
     let block: Block
     do throws(Failure) {
-      block = try Block.copying(
-        key: key, value: output.bytes, extended: spec.extended, record: spec.record(at: moment),
-        wantsChecksum: storage != nil, attaching: held.unowned)
+      block = try spec.block(
+        key, output.bytes, at: moment, wantsChecksum: storage != nil, attaching: held.unowned)
     } catch {
       HostObject(block: held.unowned).disown()
       throw error

@@ -29,6 +29,19 @@ extension Cache {
       record.cost = cost
       return record
     }
+
+    /// The block of an entry that is written at this moment. Without `value` the block has none.
+    @inline(never)
+    func block(
+      _ key: Bytes, _ value: Bytes = Bytes(start: nil, count: 0), at moment: Moment,
+      version: UInt64 = 0, wantsChecksum: Bool = false, attaching object: UnownedBlock? = nil
+    ) throws(Failure) -> Block {
+      var record = record(at: moment)
+      record.version = version
+      return try Block.copying(
+        key: key, value: value, extended: extended, record: record, wantsChecksum: wantsChecksum,
+        attaching: object)
+    }
   }
 
   /// The result of a put.
@@ -65,7 +78,6 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
-    let record = spec.record(at: moment)
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
@@ -73,7 +85,7 @@ extension Cache {
       && values.codec == nil && storage != nil
     {
       let put = try withStorage { (storage) throws(Failure) in
-        putAtOnce(key, value, record, hash, at: .at(record.created), to: storage)
+        putAtOnce(key, value, spec.record(at: moment), hash, at: moment, to: storage)
       }
       if let put { return put }
     } else if mayCopyFirst(value, condition) {
@@ -100,17 +112,16 @@ extension Cache {
       return put
     }
     return try put(
-      try Block.copying(
-        key: key, value: value, extended: spec.extended, record: record,
-        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
-      storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
+      try spec.block(key, value, at: moment, wantsChecksum: storage != nil), hash, at: moment,
+      if: condition, in: scope, storing: try target(of: spec.writePolicy, in: scope),
+      suffix: spec.suffix)
   }
 
   /// True if the condition need not be looked at before the value is copied: the value is small,
   /// and a replacement or a swap seldom fails. A listener is told before the copy is stored.
   @inline(__always)
   private func mayCopyFirst(_ value: Bytes, _ condition: WriteCondition) -> Bool {
-    if case .absent = condition { return false }
+    if condition.kind == .absent { return false }
     return storage == nil && value.count <= MemoryTier.smallValue && !events.wantsEntries
   }
 

@@ -21,9 +21,9 @@ extension Cache {
 
   /// As `touch`, of the whole or of the store.
   func touchShared(
-    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
-    in scope: Tiers, _ storage: any Storage
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes, in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> Bool {
+    let moment = new.moment
     let stripe = Stripes.index(of: hash)
     while true {
       order.stripes.lock(stripe)
@@ -43,14 +43,14 @@ extension Cache {
         if scope == .whole { carryOutClears(of: key, hash, at: moment) }
         order.stripes.unlock(stripe)
         guard scope == .whole else { return false }
-        if try touchInMemory(key, hash, touched, at: moment) { return true }
+        if try touchInMemory(key, hash, &new) { return true }
         // A commit between the two looks, or one that is under way, may have brought the entry.
         let copy = memory.peekDuringCommit(key, hash, at: moment)
         if copy == nil && coherence?.mark(hash) == counter { return false }
         storage.doOwedWork()
         continue
       }
-      let times = touched(stored)
+      let times = new.set(stored)
       let named: Block
       do throws(Failure) {
         named = try touchBlock(key, times)

@@ -21,10 +21,7 @@ extension Cache {
     /// Whether the store decides, and memory follows.
     var isUndecided: Bool { write.condition.isOfCaller }
     /// Whether memory has carried out already what the store may refuse.
-    var isAtOnce: Bool {
-      if case .versionOrNone = write.condition { return true }
-      return false
-    }
+    var isAtOnce: Bool { write.condition.kind == .versionOrNone }
 
     @inline(__always)
     init(_ entry: UnownedBlock, _ hash: UInt64, _ plan: WritePlan) {
@@ -119,7 +116,7 @@ extension Cache {
       case .put, .nothing: break
       }
     }
-    if case .version = condition, entry.created < moment.time {
+    if condition.kind == .version && entry.created < moment.time {
       // An increment keeps `created`, and is an access.
       put.write.accessed = moment.time
       writeBack.noteIdle(entry, hash, moment.time, in: storage)

@@ -129,10 +129,11 @@ extension Cache {
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
   final class SubmittedRemoval {
     fileprivate var plan = WritePlan(.keep, .nothing)
-    fileprivate var write: StoreWrite?
-    /// Keeps the key until the removal is finished.
-    fileprivate var key: Block?
-    fileprivate let stripe: Int
+    fileprivate var write: StoreWrite
+    /// The write is to be finished, and its result counts.
+    fileprivate var isGiven = false
+    /// Keeps the key until the removal is finished. Nil: there was no memory for it.
+    private let key: Block?
     fileprivate var value: Block?
     fileprivate var failure: Failure?
     fileprivate(set) var pending: Events.Pending?
@@ -144,10 +145,17 @@ extension Cache {
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
-    fileprivate init(stripe: Int) { self.stripe = stripe }
+    fileprivate init(_ key: Bytes, _ hash: UInt64) {
+      let block = try? Block.allocate(key: key, record: Record())
+      write = StoreWrite(.remove, block.unowned, hash)
+      if block == nil { failure = .noMemory }
+      self.key = block
+    }
+
+    fileprivate var stripe: Int { Stripes.index(of: write.hash) }
 
     /// Once it is finished: it was meant for an entry that another write has replaced or removed.
-    var isUnmet: Bool { write?.result.isUnmet ?? false }
+    var isUnmet: Bool { write.result.isUnmet }
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the commit.
@@ -159,11 +167,10 @@ extension Cache {
     let hash = memory.hash(key)
     prefetch(hash)
     let stripe = Stripes.index(of: hash)
-    let removal = SubmittedRemoval(stripe: stripe)
+    let removal = SubmittedRemoval(key, hash)
     var told = tellWillRemove(key, hash, in: scope)
+    if removal.failure != nil { return removal }
     do throws(Failure) {
-      removal.key = try Block.allocate(key: key, record: Record())
-      var write = StoreWrite(.remove, removal.key.unowned, hash)
       while true {
         var old: Block?
         // Before the stripe is taken: the value may be large, and the host's codec may be called.
@@ -191,7 +198,7 @@ extension Cache {
         let plan: WritePlan?
         do throws(Failure) {
           plan = try planRemoval(
-            &write, key, hash, at: moment, in: scope,
+            &removal.write, key, hash, at: moment, in: scope,
             of: wantsValue ? .some(old.unowned?.version ?? 0) : wanted, storage)
         } catch {
           order.stripes.unlock(stripe)
@@ -200,7 +207,7 @@ extension Cache {
         if let plan {
           order.noteWrite(hash, by: late)
           removal.plan = plan
-          _ = carryOut(removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
+          _ = carryOut(removal, key, hash, old.unowned, at: moment, in: scope, storage)
           if wantsValue { removal.value = old.take() }
           return removal
         }
@@ -259,15 +266,15 @@ extension Cache {
   /// Carries out a removal's plan, and lets the stripe go. `old`: the entry that the look before
   /// has found. Returns the block that memory had, which the caller frees without the stripe.
   private func carryOut(
-    _ removal: SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
-    _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
+    _ removal: SubmittedRemoval, _ key: Bytes, _ hash: UInt64, _ old: UnownedBlock?,
+    at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) -> Block? {
     let stripe = removal.stripe
     if removal.plan.store == .nothing {
       order.stripes.unlock(stripe)
       return nil
     }
-    if write.version == 0 { write.version = order.versions.draw() }
+    if removal.write.version == 0 { removal.write.version = order.versions.draw() }
     let isOfEntry = removal.plan.store == .remove
     if isOfEntry {
       removal.pending = postPending(key, hash, adding: nil, replacing: old, at: moment)
@@ -282,7 +289,7 @@ extension Cache {
     // Memory follows a decision of the store (`finish`). A copy that counts no more stays while
     // another removal may be about to take it.
     let dropsCopy =
-      removal.plan.memory == .drop && !write.condition.isOfCaller
+      removal.plan.memory == .drop && !removal.write.condition.isOfCaller
       && (isOfEntry || coherence == nil || order.stripes.state(stripe).hasNothingPending)
     let copy = dropsCopy ? memory.remove(key, hash, at: moment) : nil
     if let copy = copy.unowned, !isOfEntry {
@@ -290,14 +297,14 @@ extension Cache {
       tellGone(key, hash, copy.version, .replaced, .memory)
     }
     noteCarriedOut(removal.pending, had: copy.unowned?.version ?? 0, key, hash, at: moment)
-    removal.keepsCopy = isOfEntry && coherence != nil && write.condition.isOfCaller
+    removal.keepsCopy = isOfEntry && coherence != nil && removal.write.condition.isOfCaller
     if isOfEntry, let taken = copy.unowned {
       removal.hasTaken = coherence == nil || taken.version == pendingVersion
       if scope == .whole && coherence != nil {
-        write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
+        removal.write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
       } else if scope == .whole && taken.isDirty && !review.isUnderWay {
         // Beneath a dirty entry the store has nothing, once that is committed.
-        write.need = .ifPending
+        removal.write.need = .ifPending
       }
     }
     if removal.keepsCopy {
@@ -305,9 +312,9 @@ extension Cache {
       // no read drops it as one that counts no more.
       order.stripes.beginWrite(stripe)
     }
-    order.submit(&write, to: storage, at: moment)
+    order.submit(&removal.write, to: storage, at: moment)
     // As a rule nothing is there: then nothing is left to finish.
-    if isOfEntry || write.mayHaveRemoved { removal.write = write }
+    removal.isGiven = isOfEntry || removal.write.mayHaveRemoved
     return copy
   }
 
@@ -316,13 +323,13 @@ extension Cache {
     _ removal: SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
     if let failure = removal.failure { throw failure }
-    guard var write = removal.write else { return false }
-    order.complete(&write, in: storage)
-    removal.write = write
-    let result = write.result
+    guard removal.isGiven else { return false }
+    order.complete(&removal.write, in: storage)
+    let result = removal.write.result
+    let condition = removal.write.condition
     var isThere = removal.hasTaken || result.existing != 0
-    if write.condition.isOfCaller && !result.isUnmet, let key = write.entry?.key {
-      let copy = memory.remove(key, write.hash, at: clock.moment(), condition: write.condition)
+    if condition.isOfCaller && !result.isUnmet, let key = removal.write.entry?.key {
+      let copy = memory.remove(key, removal.write.hash, at: clock.moment(), condition: condition)
       removal.pending?.wasInMemory = copy != nil
       // Where processes share, memory may have lost the copy since the store's decision, of which
       // the listener has been told: the removal has found it all the same.
@@ -330,7 +337,8 @@ extension Cache {
     }
     if removal.keepsCopy { order.stripes.endWrite(removal.stripe) }
     events.resolve(
-      removal.pending, leftDisk: hasLeftDisk(removal.pending, write, .removed), waits: waits)
+      removal.pending, leftDisk: hasLeftDisk(removal.pending, removal.write, .removed),
+      waits: waits)
     if let failure = result.failure { throw failure }
     if result.isUnmet { return false }
     if removal.plan.store == .removeIfThere { return result.existed }
@@ -361,27 +369,26 @@ extension Cache {
   ) throws(Failure) -> Bool {
     let moment = new.moment
     let hash = memory.hash(key)
-    func touched(_ record: Record) -> Record { new.set(record) }
     guard storage != nil else {
       // An entry may grow with its times, so that it or others are evicted.
       defer { events.deliver() }
-      return try touchInMemory(key, hash, touched, at: moment)
+      return try touchInMemory(key, hash, &new)
     }
     if scope == .memory {
       return try withStorage { (_) throws(Failure) in
-        try touchInMemory(key, hash, touched, at: moment)
+        try touchInMemory(key, hash, &new)
       }
     }
     return try withStorage { (storage) throws(Failure) in
       if coherence != nil {
-        return try touchShared(key, hash, touched, at: moment, in: scope, storage)
+        return try touchShared(key, hash, &new, in: scope, storage)
       }
       let stripe = Stripes.index(of: hash)
       var named: Block?
       var isInMemory = false
       while true {
         order.stripes.lock(stripe)
-        if let done = try writeBack.touchDirty(key, hash, touched, at: moment, in: scope, storage) {
+        if let done = try writeBack.touchDirty(key, hash, &new, in: scope, storage) {
           if done { return true }
         } else {
           break
@@ -390,17 +397,16 @@ extension Cache {
       do throws(Failure) {
         if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
           isInMemory = true
-          let times = touched(resident.unowned.record)
-          named = try touchBlock(key, times)
+          let touched = try new.touched(resident.unowned)
+          named = try touchBlock(key, touched.unowned.lifetime)
           // The touch is an access: it finds the store's entry too if that has been idle for too
           // long there. A later access would bring that entry back with its old times.
           storage.noteAccess(key, hash, at: moment.time)
           _ = try memory.put(
-            try resident.unowned.copied(with: times), hash, at: moment,
-            condition: .version(resident.unowned.version))
+            touched, hash, at: moment, condition: .version(resident.unowned.version))
         } else if let stored = try storage.info(key, hash, at: moment) {
           // An entry that memory has staged since `touchDirty` was not on disk then.
-          named = try touchBlock(key, touched(stored))
+          named = try touchBlock(key, new.set(stored))
           if scope == .disk { dropCopy(key, hash, at: moment) }
         } else {
           order.stripes.unlock(stripe)
@@ -442,8 +448,9 @@ extension Cache {
   /// Touches memory's entry. The record is part of an immutable block: a touch makes a new block
   /// with the same version, and begins again if another write has come between.
   func touchInMemory(
-    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes
   ) throws(Failure) -> Bool {
+    let moment = new.moment
     let stripe = Stripes.index(of: hash)
     // An entry becomes clean under its stripe, or leaves memory, or gets an object.
     let takesStripe = storage != nil || settings.objectCodec != nil
@@ -452,21 +459,9 @@ extension Cache {
       defer { if takesStripe { order.stripes.unlock(stripe) } }
       guard let block = memory.peek(key, hash, at: moment) else { return false }
       let result = try memory.put(
-        try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
+        try new.touched(block.unowned), hash, at: moment,
         condition: .version(block.unowned.version))
       if result.outcome == .stored || result.outcome == .tooLarge { return true }
     }
   }
-}
-
-/// A block in an object, for places that hold only what can be copied.
-final class BlockBox {
-  private var block: Block?
-
-  init(_ block: consuming Block) { self.block = consume block }
-
-  func take() -> Block? { block.take() }
-
-  /// Valid until the block is taken, or this is freed.
-  var unowned: UnownedBlock? { block.unowned }
 }

@@ -125,15 +125,17 @@ final class Cache {
     memory: MemoryTier, storage: (any Storage)?, clock: Clock,
     versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
   ) throws(Failure) -> Cache {
+    let values = StoredValues(codec: options.codec)
+    let life = try Lifecycle()
+    let parts = try Parts.make(memory, clock, values, versions, options.tasks)
     let settings = Settings(
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
-      values: StoredValues(codec: options.codec), objectCodec: options.objectCodec,
+      values: values, objectCodec: options.objectCodec,
       guest: options.tasks.hosts == nil ? nil : TaskGuest())
     let cache = Cache(
-      memory, storage, clock, settings, options.memory, options.pressure, coherence,
-      try Lifecycle(), try Parts(memory, clock, settings.values, versions, options.tasks))
+      memory, storage, clock, settings, options.memory, options.pressure, coherence, life, parts)
     memory.prepareHits(clock, isAll: storage == nil)
     return cache
   }

@@ -88,11 +88,11 @@ struct Copying {
     guard source.scope != .memory, let files = cache.storage?.files,
       cache.values.keepsInFile(entry.size, files)
     else { return nil }
-    let found = try? cache.path(of: entry.key, in: source.scope) { (path) throws(Failure) in
+    var suffix: FileSuffix?
+    try? cache.path(of: entry.key, in: source.scope) { (path) throws(Failure) in
       let name = path.lastIndex(of: 0x2F).map { Bytes(rebasing: path[($0 + 1)...]) } ?? path
-      return ContentName(name)?.suffix
+      suffix = ContentName(name)?.suffix
     }
-    guard let suffix = found ?? nil, suffix.count > 0 else { return nil }
-    return suffix
+    return suffix?.count == 0 ? nil : suffix
   }
 }

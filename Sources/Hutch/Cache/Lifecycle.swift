@@ -62,17 +62,17 @@ extension Cache {
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
     // No local constant has the store: that would count a reference, whose line all threads change.
-    guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
-    guard enterStorage() else { throw .closed }
+    try enterStorage()
     defer { leaveStorage() }
     return try body(storage!)
   }
 
+  /// Afterwards there is a store.
   @inline(never)
-  func enterStorage() -> Bool {
-    guard life.gate.enter() else { return false }
+  private func enterStorage() throws(Failure) {
+    guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
+    guard life.gate.enter() else { throw .closed }
     awaken()
-    return true
   }
 
   @inline(never)
@@ -129,7 +129,7 @@ extension Cache {
     defer { life.maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
     var hasMore = memory.maintain(at: moment)
-    if let storage, enterStorage() {
+    if let storage, (try? enterStorage()) != nil {
       hasMore = storage.maintain(at: moment) || hasMore
       hasMore = review.step(storage) || hasMore
       life.gate.leave()

@@ -456,8 +456,8 @@ final class Handle {
     return nil
   }
 
-  /// Whether calls through it can be answered.
-  @inline(__always)
+  /// Whether calls through it can be answered. Not inlined: hits have paths that do without.
+  @inline(never)
   func check() throws(Failure) {
     try opening.check()
     if scope == .disk && opening.cache.life.storageBelongsToParent { throw opening.refusal }

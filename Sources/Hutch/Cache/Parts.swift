@@ -34,38 +34,33 @@ struct Parts: ~Copyable {
   /// change. O(1).
   let limitsLock: Lock
 
-  private init(
+  /// A function, not an initialiser: that would own its arguments, and give each back in every step
+  /// that fails.
+  @inline(never)
+  private static func make(
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
     _ events: Events, _ upkeep: TaskQueue, _ hosts: QueueHandle?
-  ) throws(Failure) {
+  ) throws(Failure) -> Parts {
+    let limitsChange = try Lock()
+    let limitsLock = try Lock()
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
-    let writeBack = WriteBack(memory, order, events, clock, values)
     let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
     let making = try ObjectMaking()
-    let limitsChange = try Lock()
-    let limitsLock = try Lock()
-    self.order = order
-    self.loads = loads
-    self.events = events
-    self.writeBack = writeBack
-    self.review = review
-    self.releases = releases
-    self.making = making
-    tasks = hosts?.queue ?? upkeep
-    self.hosts = hosts
-    self.upkeep = upkeep
-    self.limitsChange = limitsChange
-    self.limitsLock = limitsLock
+    return Parts(
+      order: order, loads: loads, events: events,
+      writeBack: WriteBack(memory, order, events, clock, values), review: review,
+      releases: releases, making: making, tasks: hosts?.queue ?? upkeep, hosts: hosts,
+      upkeep: upkeep, limitsChange: limitsChange, limitsLock: limitsLock)
   }
 
-  init(
+  static func make(
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
     _ options: TaskOptions
-  ) throws(Failure) {
-    try self.init(memory, clock, values, versions, try Events.make(), try options.makeQueue(),
-      options.hosts)
+  ) throws(Failure) -> Parts {
+    try make(
+      memory, clock, values, versions, try Events.make(), try options.makeQueue(), options.hosts)
   }
 
   /// For the child of a fork. The host's listener and logger, the settings of the queue, and
@@ -73,7 +68,7 @@ struct Parts: ~Copyable {
   func makeForChild(
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues
   ) throws(Failure) -> Parts {
-    let parts = try Parts(
+    let parts = try Parts.make(
       memory, clock, values, order.versions, try events.makeForChild(),
       try upkeep.makeForChild(), try hosts?.makeForChild())
     if writeBack.mayHaveDirty { parts.writeBack.begin() }

@@ -104,11 +104,13 @@ struct Stripes: ~Copyable {
       of: version, toByteOffset: index * Stripes.stride + Stripes.undecidedOffset, as: UInt64.self)
   }
 
+  @inline(never)
   func lock(_ index: Int) {
     pthread_mutex_lock(mutex(index))
     noteLocked()
   }
 
+  @inline(never)
   func unlock(_ index: Int) {
     ThreadState.countLocks(-1)
     pthread_mutex_unlock(mutex(index))

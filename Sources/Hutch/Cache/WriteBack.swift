@@ -68,15 +68,15 @@ final class WriteBack {
   /// held before. True: the entry is touched. False: the entry has changed meanwhile. In both cases
   /// the stripe is unlocked. Nil: the entry is neither dirty nor staged, and the stripe is held.
   func touchDirty(
-    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
-    in scope: Tiers, _ storage: any Storage
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes, in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> Bool? {
     guard mayHaveDirty else { return nil }
+    let moment = new.moment
     let stripe = Stripes.index(of: hash)
     if scope == .whole, let block = memory.peek(key, hash, at: moment), block.unowned.isDirty {
       defer { order.stripes.unlock(stripe) }
       let stored = try memory.put(
-        try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
+        try new.touched(block.unowned), hash, at: moment,
         condition: .version(block.unowned.version))
       // With its new times it may be too large for memory: then it is in the queue by now, and
       // its times are set there.
@@ -86,9 +86,7 @@ final class WriteBack {
     let ages = storage.limits.ages
     guard let found = queue.find(key, hash, at: moment, under: ages) else { return nil }
     order.stripes.unlock(stripe)
-    let block = try found.block.unowned.copied(with: touched(found.block.unowned.record))
-    var form: ValueForm?
-    var put = values.put(block.unowned, hash, &form, to: storage)
+    let down = DownwardWrite(try new.touched(found.block.unowned), hash, values, storage)
     order.stripes.lock(stripe)
     let isSame =
       switch queue.find(key, hash, at: moment, under: ages) {
@@ -99,11 +97,10 @@ final class WriteBack {
       order.stripes.unlock(stripe)
       return false
     }
-    let pending = events.postPendingWriteBack(block.unowned, stripe)
-    order.commit(&put, to: storage, at: moment)
-    _ = consume form
-    noteWritten(block.unowned, put, pending)
-    if let failure = put.result.failure { throw failure }
+    down.pending = events.postPendingWriteBack(down.entry, stripe)
+    order.commit(&down.write, to: storage, at: moment)
+    noteWritten(down)
+    if let failure = down.write.result.failure { throw failure }
     return true
   }
 
@@ -156,28 +153,25 @@ final class WriteBack {
     let ticket = queue.take(before: position, into: &batch)
     if batch.isEmpty { return false }
     let moment = clock.momentForMaintenance()
-    // The batch keeps the blocks.
-    var submitted: [(put: StoreWrite, form: ValueForm?, of: StagedEntry, Events.Pending?)] = []
+    var submitted: [DownwardWrite] = []
     for staged in batch {
-      var form: ValueForm?
-      var put = values.put(staged.entry, staged.hash, &form, to: storage)
+      let down = DownwardWrite(staged.entry.retained(), staged.hash, values, storage)
       let stripe = Stripes.index(of: staged.hash)
       order.stripes.lock(stripe)
       if queue.isStaged(staged) {
         queue.note(1)
-        put.accessed = queue.lastAccess(of: staged)
-        let pending = events.postPendingWriteBack(staged.entry, stripe)
-        order.submit(&put, to: storage, at: moment)
-        submitted.append((put, form, staged, pending))
+        down.write.accessed = queue.lastAccess(of: staged)
+        down.pending = events.postPendingWriteBack(staged.entry, stripe)
+        order.submit(&down.write, to: storage, at: moment)
+        submitted.append(down)
       } else {
         order.stripes.unlock(stripe)
       }
     }
-    for place in 0..<submitted.count {
-      order.complete(&submitted[place].put, in: storage)
+    for down in submitted {
+      order.complete(&down.write, in: storage)
       queue.note(-1)
-      let (put, _, staged, pending) = submitted[place]
-      noteWritten(staged.entry, put, pending)
+      noteWritten(down)
     }
     for staged in batch { order.stripes.endWrite(Stripes.index(of: staged.hash)) }
     queue.endBatch(ticket, batch.count)
@@ -209,12 +203,10 @@ final class WriteBack {
 
   /// The write of an entry that memory has given up is over. If the store has not taken the entry,
   /// it is lost.
-  private func noteWritten(
-    _ entry: UnownedBlock, _ put: borrowing StoreWrite, _ pending: Events.Pending?
-  ) {
-    let isLost = put.result.outcome != .stored
-    if isLost { noteRefusal(entry.key, put.hash, entry.version) }
-    events.resolve(pending, leftDisk: isLost, waits: false)
+  private func noteWritten(_ down: DownwardWrite) {
+    let isLost = down.write.result.outcome != .stored
+    if isLost { noteRefusal(down.entry.key, down.write.hash, down.entry.version) }
+    events.resolve(down.pending, leftDisk: isLost, waits: false)
   }
 
   // MARK: writing entries that memory keeps
@@ -250,13 +242,25 @@ final class WriteBack {
     return failure
   }
 
-  /// A dirty entry on its way down that memory had when the store was given it.
-  struct DownwardWrite {
+  /// The put of an entry that goes down to the store.
+  final class DownwardWrite {
     fileprivate var write: StoreWrite
     /// Keeps the key and the value that the write names, as `form` does.
-    fileprivate let block: BlockBox
-    fileprivate let form: ValueForm?
-    fileprivate let pending: Events.Pending?
+    private let block: Block
+    private let form: ValueForm?
+    fileprivate var pending: Events.Pending?
+
+    /// Calls the host's codec: no lock is held.
+    fileprivate init(
+      _ block: consuming Block, _ hash: UInt64, _ values: StoredValues, _ storage: any Storage
+    ) {
+      var form: ValueForm?
+      write = values.put(block.unowned, hash, &form, to: storage)
+      self.form = form
+      self.block = block
+    }
+
+    fileprivate var entry: UnownedBlock { block.unowned }
   }
 
   /// Submits a dirty entry, which memory keeps. Nil: the entry has left memory, or is not dirty.
@@ -266,8 +270,7 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    var form: ValueForm?
-    var write = values.put(entry, hash, &form, to: storage)
+    let down = DownwardWrite(entry.retained(), hash, values, storage)
     order.stripes.lock(stripe)
     // An entry that a clear under way takes must not be written after the clear.
     let resident = memory.peek(key, hash, at: moment)
@@ -284,9 +287,9 @@ final class WriteBack {
     }
     if let record = memory.info(key, hash, at: moment) {
       noteIdle(entry, hash, record.accessed, in: storage)
-      write.accessed = record.accessed
+      down.write.accessed = record.accessed
     }
-    let pending = events.postPendingWriteBack(entry, stripe)
+    down.pending = events.postPendingWriteBack(entry, stripe)
     // From here on memory may give the entry up without staging it, and a reader waits for the
     // stripe until the store has been given the entry.
     order.stripes.beginPut(stripe)
@@ -296,27 +299,26 @@ final class WriteBack {
       queue.note(-1)
       order.stripes.endPut(stripe)
       order.stripes.unlock(stripe)
-      events.resolve(pending, leftDisk: false, waits: false)
+      events.resolve(down.pending, leftDisk: false, waits: false)
       return nil
     }
-    order.submit(&write, to: storage, at: moment, isInPut: true)
-    return DownwardWrite(
-      write: write, block: BlockBox(entry.retained()), form: form, pending: pending)
+    order.submit(&down.write, to: storage, at: moment, isInPut: true)
+    return down
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
-    var write = down.write
-    order.complete(&write, in: storage)
+    order.complete(&down.write, in: storage)
     queue.note(-1)
-    let isStored = write.result.outcome == .stored
-    if !isStored, let entry = write.entry {
+    let result = down.write.result
+    let isStored = result.outcome == .stored
+    if !isStored {
       // Where memory has evicted the entry, the eviction is all that the listener is told.
       noteRefusal(
-        entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
+        down.entry.key, down.write.hash, down.entry.version, isDirty: result.outcome != .tooLarge)
     }
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored ? .disk : [], waits: false)
-    return isStored ? nil : write.result.failure
+    return isStored ? nil : result.failure
   }
 }
 

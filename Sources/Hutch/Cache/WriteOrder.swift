@@ -333,7 +333,7 @@ final class WriteOrder {
   }
 
   /// Waits for the commit of a submitted write, if the store owes it. No lock is held.
-  @inline(__always)
+  @inline(never)
   func complete(_ write: inout StoreWrite, in storage: any Storage) {
     if write.ticket != nil {
       storage.finish(&write)

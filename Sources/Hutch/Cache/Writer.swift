@@ -145,11 +145,8 @@ final class Writer {
       let form = ValueForm(suffix: spec.suffix)
       form.file = file
       file = nil
-      let block = try Block.copying(
-        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: spec.record(at: moment))
       return try cache.put(
-        block.unowned, hash, as: WritePlan(target, valueIn: form, .removed), at: moment, in: scope,
+        key, hash, spec, valueIn: form, .removed, at: moment, in: scope, storing: target,
         to: storage)
     }
   }

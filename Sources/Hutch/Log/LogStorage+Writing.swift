@@ -147,7 +147,7 @@ extension LogStorage {
     }
     if kind == .touch { log.times = entry.record }
     // Not of a put that is refused, whose condition the store decides all the same.
-    if write.kind == .remove, case .absent = write.condition { log.isOfExisting = true }
+    if write.kind == .remove && write.condition.kind == .absent { log.isOfExisting = true }
     let (hash, version) = (write.hash, write.version)
     store.write(&log, at: moment) { done in
       if !done.isUnmet {

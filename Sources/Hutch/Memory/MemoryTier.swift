@@ -379,7 +379,7 @@ extension WriteCondition {
   @inline(__always)
   func refusal(existing: UInt64, new: UInt64) -> MemoryPutResult.Outcome? {
     if holds(for: existing, new: new) { return nil }
-    if case .absent = self { return .exists }
+    if kind == .absent { return .exists }
     return existing == 0 ? .notFound : .conflict
   }
 }

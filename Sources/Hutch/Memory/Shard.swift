@@ -202,7 +202,7 @@ struct Shard: ~Copyable {
     }
     var isTouch = false
     var isBacked = isBacked
-    if case .version = condition, let place = found, block.version == existing {
+    if condition.kind == .version, let place = found, block.version == existing {
       // Touched: it counts as what it is a copy of, which may have changed since it was read. The
       // store has this version, or does not, as before.
       isTouch = true

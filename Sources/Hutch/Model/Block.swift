@@ -30,22 +30,19 @@ import Synchronization
 ///                     the codec and the value's size behind them, 16-byte aligned; with an
 ///                     attached object there its block, a counted reference
 struct Block: ~Copyable {
-  /// Nil only in a block that has been handed over.
-  private var held: UnownedBlock?
+  let unowned: UnownedBlock
 
   /// Takes over a reference of the caller.
-  @inline(__always) init(owning unowned: UnownedBlock) { held = unowned }
+  @inline(__always) init(owning unowned: UnownedBlock) { self.unowned = unowned }
 
-  @inline(__always) deinit { if let held { held.release() } }
+  @inline(__always) deinit { unowned.release() }
 
-  @inline(__always)
-  var unowned: UnownedBlock { held.unsafelyUnwrapped }
-
-  /// Hands the reference over to the caller, which keeps the pointer.
-  @inline(__always)
+  /// Hands the reference over to the caller, which keeps the pointer. (Embedded Swift allows
+  /// `discard` only in a function that no other module may inline.)
+  @export(interface)
   consuming func leak() -> UnownedBlock {
     let unowned = self.unowned
-    held = nil
+    discard self
     return unowned
   }
 }
@@ -210,9 +207,10 @@ struct UnownedBlock {
     UnownedBlock.valueOffset(header: headerSize, keySize: keySize)
   }
 
-  @inline(__always)
   var value: UnsafeMutableRawBufferPointer {
-    UnsafeMutableRawBufferPointer(start: raw + valueOffset, count: size)
+    @inline(never) get {
+      UnsafeMutableRawBufferPointer(start: raw + valueOffset, count: size)
+    }
   }
 
   /// The extended data, followed by the tag.
@@ -220,8 +218,10 @@ struct UnownedBlock {
     UnsafeMutableRawBufferPointer(start: raw + (valueOffset + size), count: extendedSize)
   }
 
-  @inline(__always)
-  var key: Bytes { Bytes(start: raw + headerSize, count: keySize) }
+  /// Not inlined, like `value`: a lookup compares keys in place (Table.swift).
+  var key: Bytes {
+    @inline(never) get { Bytes(start: raw + headerSize, count: keySize) }
+  }
 
   var version: UInt64 {
     @inline(__always) get { load(At.version, UInt64.self) }

@@ -184,4 +184,9 @@ struct NewTimes {
     return record.touched(
       at: isEarly ? record.created : moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
   }
+
+  /// A copy of an entry with the new times.
+  mutating func touched(_ entry: UnownedBlock) throws(Failure) -> Block {
+    try entry.copied(with: set(entry.record))
+  }
 }

@@ -6,6 +6,7 @@ struct Deadline {
   /// CLOCK_MONOTONIC.
   init(at end: Int64) { self.end = end }
   /// Int64.max: no deadline.
+  @inline(never)
   init(after duration: Int64) {
     let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(duration)
     self.end = overflow || duration == Int64.max ? Int64.max : end
@@ -21,6 +22,10 @@ struct Deadline {
   init(budget: Int64) { self.init(after: budget == 0 ? Int64.max : budget) }
 
   /// The time that is left; 0: the deadline has passed.
-  var left: Int64 { end == Int64.max ? Int64.max : max(0, end - Clock.read(CLOCK_MONOTONIC)) }
+  var left: Int64 {
+    @inline(never) get {
+      end == Int64.max ? Int64.max : max(0, end - Clock.read(CLOCK_MONOTONIC))
+    }
+  }
   var hasPassed: Bool { left == 0 }
 }

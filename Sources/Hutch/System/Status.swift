@@ -1,3 +1,5 @@
+import CSystem
+
 /// The result of a call: the numbers of `hutch_status`, which never change. 0 is done, above 0 an
 /// answer, below 0 a failure.
 struct Status: Equatable {
@@ -37,74 +39,52 @@ struct Status: Equatable {
 
   static func == (a: Status, b: Status) -> Bool { a.code == b.code }
 
-  var name: StaticString {
-    switch code {
-    case 0: "HUTCH_OK"
-    case 1: "HUTCH_NOT_FOUND"
-    case 2: "HUTCH_EXISTS"
-    case 3: "HUTCH_CONFLICT"
-    case 4: "HUTCH_PARTIAL"
-    case 5: "HUTCH_SUPERSEDED"
-    case 6: "HUTCH_OPTIONS_DIFFER"
-    case 7: "HUTCH_WOULD_BLOCK"
-    case 8: "HUTCH_BUFFER_TOO_SMALL"
-    case 9: "HUTCH_CANCELLED"
-    case -1: "HUTCH_INVALID_ARGUMENT"
-    case -2: "HUTCH_NO_MEMORY"
-    case -3: "HUTCH_CLOSED"
-    case -4: "HUTCH_FORKED"
-    case -5: "HUTCH_BUSY"
-    case -6: "HUTCH_IO"
-    case -7: "HUTCH_NO_SPACE"
-    case -8: "HUTCH_TOO_LARGE"
-    case -9: "HUTCH_CORRUPT"
-    case -10: "HUTCH_NEWER_FORMAT"
-    case -11: "HUTCH_UNSUPPORTED"
-    case -12: "HUTCH_WRONG_TYPE"
-    case -13: "HUTCH_OVERFLOW"
-    case -14: "HUTCH_DEADLOCK"
-    case -15: "HUTCH_BAD_DIRECTORY"
-    case -16: "HUTCH_TIER_DOWN"
-    case -17: "HUTCH_TIMED_OUT"
-    case -18: "HUTCH_LOAD_FAILED"
-    default: "HUTCH_UNKNOWN"
-    }
-  }
+  /// In C: ends with NUL.
+  var name: UnsafePointer<CChar> { word(0) }
 
   /// The meaning, in words.
-  var text: StaticString {
-    switch code {
-    case 0: "done"
-    case 1: "there is no such entry"
-    case 2: "there is an entry already"
-    case 3: "the entry has another version"
-    case 4: "stored, but not in every tier"
-    case 5: "a later write of the key was done first"
-    case 6: "opened, but the directory is open with other options"
-    case 7: "the call would have to wait"
-    case 8: "the buffer is too small"
-    case 9: "cancelled before it was done"
-    case -1: "an argument is not valid"
-    case -2: "out of memory"
-    case -3: "the cache has been closed"
-    case -4: "the handle belongs to the parent of this process"
-    case -5: "another process has the directory open"
-    case -6: "a call of the system or of SQLite failed"
-    case -7: "the file system or the quota is full"
-    case -8: "the value is larger than any tier takes"
-    case -9: "the directory's database is damaged"
-    case -10: "a newer version of Hutch has written the directory"
-    case -11: "not supported by this library or for this cache"
-    case -12: "the value is not of the kind that the call works on"
-    case -13: "the result is out of range"
-    case -14: "the call would wait for itself"
-    case -15: "the directory cannot be used"
-    case -16: "the disk tier is out of service"
-    case -17: "the given time has passed"
-    case -18: "the loader failed"
-    default: "not a status of this library"
-    }
+  var text: UnsafePointer<CChar> { word(1) }
+
+  private func word(_ column: Int) -> UnsafePointer<CChar> {
+    let row = code >= -18 && code <= 9 ? Int(code) + 18 : 28
+    var word = Files.path(Status.words)
+    for _ in 0..<row * 2 + column { word += strlen(word) + 1 }
+    return word
   }
+
+  /// A row is a name and its meaning, from the lowest number to the highest; the last row is for
+  /// every other number. One literal: a table of strings would be twice as large as they are.
+  private static let words: StaticString = """
+    HUTCH_LOAD_FAILED\0the loader failed\0\
+    HUTCH_TIMED_OUT\0the given time has passed\0\
+    HUTCH_TIER_DOWN\0the disk tier is out of service\0\
+    HUTCH_BAD_DIRECTORY\0the directory cannot be used\0\
+    HUTCH_DEADLOCK\0the call would wait for itself\0\
+    HUTCH_OVERFLOW\0the result is out of range\0\
+    HUTCH_WRONG_TYPE\0the value is not of the kind that the call works on\0\
+    HUTCH_UNSUPPORTED\0not supported by this library or for this cache\0\
+    HUTCH_NEWER_FORMAT\0a newer version of Hutch has written the directory\0\
+    HUTCH_CORRUPT\0the directory's database is damaged\0\
+    HUTCH_TOO_LARGE\0the value is larger than any tier takes\0\
+    HUTCH_NO_SPACE\0the file system or the quota is full\0\
+    HUTCH_IO\0a call of the system or of SQLite failed\0\
+    HUTCH_BUSY\0another process has the directory open\0\
+    HUTCH_FORKED\0the handle belongs to the parent of this process\0\
+    HUTCH_CLOSED\0the cache has been closed\0\
+    HUTCH_NO_MEMORY\0out of memory\0\
+    HUTCH_INVALID_ARGUMENT\0an argument is not valid\0\
+    HUTCH_OK\0done\0\
+    HUTCH_NOT_FOUND\0there is no such entry\0\
+    HUTCH_EXISTS\0there is an entry already\0\
+    HUTCH_CONFLICT\0the entry has another version\0\
+    HUTCH_PARTIAL\0stored, but not in every tier\0\
+    HUTCH_SUPERSEDED\0a later write of the key was done first\0\
+    HUTCH_OPTIONS_DIFFER\0opened, but the directory is open with other options\0\
+    HUTCH_WOULD_BLOCK\0the call would have to wait\0\
+    HUTCH_BUFFER_TOO_SMALL\0the buffer is too small\0\
+    HUTCH_CANCELLED\0cancelled before it was done\0\
+    HUTCH_UNKNOWN\0not a status of this library\0
+    """
 
   /// Only for hutch_status_name, which gets a number from outside.
   static func named(_ code: Int32) -> Status { Status(code) }

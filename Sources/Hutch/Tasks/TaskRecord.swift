@@ -249,7 +249,7 @@ extension TaskQueue {
 }
 
 /// The options of a submission.
-struct TaskSpec {
+struct TaskSpec: ~Copyable {
   var priority: Int8 = 0
   var waitsForRoom = false
   var mustRun = false

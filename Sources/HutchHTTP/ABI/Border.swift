@@ -37,7 +37,7 @@ extension hutch_http_progress {
 
 @_cdecl("hutch_http_status_name") @implementation
 public func hutch_http_status_name(_ status: hutch_status) -> UnsafePointer<CChar>! {
-  literal(Status.named(status).httpName ?? Status.named(status).name)
+  Status.named(status).httpName.map { literal($0) } ?? Status.named(status).name
 }
 
 @_cdecl("hutch_http_error_words") @implementation

@@ -78,11 +78,19 @@ private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure)
 /// `zero`, which has zero in every field: the default.
 @inline(__always)
 func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
-  guard let pointer else { return zero }
-  let size = try knownSize(pointer, MemoryLayout<T>.size)
   var value = zero
-  withUnsafeMutableBytes(of: &value) { _ = memcpy($0.baseAddress!, pointer, size) }
+  try withUnsafeMutableBytes(of: &value) { (bytes) throws(Failure) in
+    try receive(pointer, into: bytes)
+  }
   return value
+}
+
+@inline(never)
+private func receive(
+  _ pointer: UnsafeRawPointer?, into target: UnsafeMutableRawBufferPointer
+) throws(Failure) {
+  guard let pointer else { return }
+  memcpy(target.baseAddress!, pointer, try knownSize(pointer, target.count))
 }
 
 /// Checks a struct that the call fills in, before it does anything else.

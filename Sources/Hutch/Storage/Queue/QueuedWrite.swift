@@ -13,7 +13,7 @@ final class QueuedWrite: Chained {
   /// A removal of which the caller has found no entry, and which is to find none: if there is one
   /// by now, it stays.
   var removesNothing: Bool {
-    if kind == .remove, case .absent = condition { return true }
+    if kind == .remove && condition.kind == .absent { return true }
     return false
   }
 
