@@ -178,7 +178,8 @@ static inline void hutch_set_errno(int value) { errno = value; }
 static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
 
 // Copies at most HUTCH_COPY_AT_ONCE bytes without a call: so many of the first and so many of the
-// last that together they are all.
+// last that together they are all. The last are stored first: the copy is soon read from its start,
+// and a load of bytes of two stores has to wait for both.
 enum { HUTCH_COPY_AT_ONCE = 128 };
 __attribute__((always_inline))
 static inline void hutch_copy_at_once(void *to, const void *from, size_t count) {
@@ -192,22 +193,22 @@ static inline void hutch_copy_at_once(void *to, const void *from, size_t count) 
     i16 a = first[0], b = first[1], c = first[2], d = first[3];
     i16 w = last[0], x = last[1], y = last[2], z = last[3];
     i16 *front = (i16 *)t, *back = (i16 *)(tail - 64);
-    front[0] = a, front[1] = b, front[2] = c, front[3] = d;
     back[0] = w, back[1] = x, back[2] = y, back[3] = z;
+    front[0] = a, front[1] = b, front[2] = c, front[3] = d;
   } else if (count > 32) {
     const i16 *first = (const i16 *)f, *last = (const i16 *)(end - 32);
     i16 a = first[0], b = first[1], y = last[0], z = last[1];
     i16 *front = (i16 *)t, *back = (i16 *)(tail - 32);
-    front[0] = a, front[1] = b, back[0] = y, back[1] = z;
+    back[0] = y, back[1] = z, front[0] = a, front[1] = b;
   } else if (count >= 16) {
     i16 a = *(const i16 *)f, z = *(const i16 *)(end - 16);
-    *(i16 *)t = a, *(i16 *)(tail - 16) = z;
+    *(i16 *)(tail - 16) = z, *(i16 *)t = a;
   } else if (count >= 8) {
     i8 a = *(const i8 *)f, z = *(const i8 *)(end - 8);
-    *(i8 *)t = a, *(i8 *)(tail - 8) = z;
+    *(i8 *)(tail - 8) = z, *(i8 *)t = a;
   } else if (count >= 4) {
     i4 a = *(const i4 *)f, z = *(const i4 *)(end - 4);
-    *(i4 *)t = a, *(i4 *)(tail - 4) = z;
+    *(i4 *)(tail - 4) = z, *(i4 *)t = a;
   } else if (count > 0) {
     char a = f[0], m = f[count / 2], z = end[-1];
     t[0] = a, t[count / 2] = m, tail[-1] = z;
