@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import shutil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hutch.diskcache import Cache, PickleRefusedError
+from hutch.diskcache import Cache, Disk, PickleRefusedError
 from hutch.diskcache._record import Record
 
 VALUES = [1, "text", b"bytes", 2.5, None, (1, {2}), {"a": [1.5]}, "x" * 40_000, 2**80]
@@ -46,6 +49,67 @@ def test_mutated_entries(tmp_path, seed):
                 pass
             cache.delete("key")
             assert len(cache) == 0
+
+
+WRONG = ["x", None, [], {}, -1, 2**70]
+
+
+def test_settings_that_are_none(tmp_path):
+    """What is stored under other names, or is of another type, changes nothing of a cache."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("not of a cache")
+    path = tmp_path / "cache" / "diskcache.json"
+    with Cache(tmp_path / "cache", size_limit=2**20, cull_limit=5, more=7):
+        good = json.loads(path.read_text())
+    hostile = {"_directory": str(victim), "directory": str(victim), "set": "x", "_store": 1}
+    for name, value in [
+        *hostile.items(),
+        *((name, wrong) for name in ("cull_limit", "disk_min_file_size") for wrong in WRONG),
+        *(("eviction_policy", wrong) for wrong in WRONG),
+        *(("size_limit", wrong) for wrong in WRONG[:-1]),
+    ]:
+        path.write_text(json.dumps({**good, name: value}))
+        with Cache(tmp_path / "cache") as cache:
+            assert cache.directory == str(tmp_path / "cache")
+            assert cache.set("a", 1) and cache["a"] == 1 and cache.more == 7
+            cache.cull()
+            cache.check(fix=True)
+            assert value == good.get(name) or getattr(cache, name, None) != value
+    assert (victim / "file").exists()
+
+
+class FileDisk(Disk):
+    def filename(self, key=None, value=None):
+        return "folder/value", os.path.join(self._directory, "folder", "value")
+
+
+def test_links_that_lead_out_of_the_directory(tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "value").write_bytes(b"not of a cache")
+    directory = tmp_path / "cache"
+    with Cache(directory, disk=FileDisk, disk_min_file_size=10) as cache:
+        cache["key"] = cache["other"] = b"x" * 100
+        assert cache["key"] == b"x" * 100
+        shutil.rmtree(directory / "folder")
+        (directory / "folder").symlink_to(victim)
+        assert cache.get("key") is None
+        with pytest.raises(KeyError):
+            cache.read("key")
+        assert cache.delete("key")
+        cache.clear()
+    for name in ("diskcache.state", "diskcache.lock", "diskcache.reads"):
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(victim / "value")
+        with pytest.raises(OSError):
+            Cache(directory, eviction_policy="least-recently-used")["key"] = 1
+        (directory / name).unlink()
+    (directory / "diskcache.json.new").symlink_to(victim / "value")
+    with Cache(directory, cull_limit=3) as cache:
+        assert cache.reset("cull_limit") == 3
+    assert [path.name for path in victim.iterdir()] == ["value"]
+    assert (victim / "value").read_bytes() == b"not of a cache"
 
 
 @pytest.mark.parametrize("name", ["diskcache.state", "diskcache.json"])

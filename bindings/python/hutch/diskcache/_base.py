@@ -127,7 +127,7 @@ class Base:
                 OldDirectoryWarning,
                 stacklevel=3,
             )
-        self._settings = {**DEFAULT_SETTINGS, **stored_settings(self._directory), **settings}
+        self._settings = {**DEFAULT_SETTINGS, **self._stored(), **settings}
         kwargs = {name[5:]: of for name, of in self._settings.items() if name.startswith("disk_")}
         self._disk = disk(self._directory, **kwargs)
         for name, value in self._settings.items():
@@ -326,6 +326,12 @@ class Base:
 
     # -------------------------------------------------------------- settings
 
+    def _stored(self) -> dict[str, Any]:
+        """The settings that the directory has, without what cannot be one: another program may have
+        written them, and each becomes an attribute of this object."""
+        stored = stored_settings(self._directory)
+        return {name: of for name, of in stored.items() if _is_setting(type(self), name, of)}
+
     def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Set a setting, in the directory too unless update is false; or read it again.
 
@@ -346,11 +352,11 @@ class Base:
             setattr(self, key, now)
             return now
         if value is ENOVAL:
-            value = stored_settings(self._directory)[key]
+            value = self._stored()[key]
         _check_setting(key, value)
         if update:
             with self._transact(retry=True) as store:
-                store.set_settings(_kept({**stored_settings(self._directory), key: value}))
+                store.set_settings(_kept({**self._stored(), key: value}))
         if key.startswith("disk_"):
             setattr(self._disk, key[5:], value)
         self._settings[key] = value
@@ -377,6 +383,19 @@ def _file_of(store: Store, key: HutchKey) -> Any:
         return open(store.entries.path(key), "rb")
     except (KeyError, OSError, WrongTypeError, StorageError):
         return None
+
+
+def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
+    if name == "eviction_policy":
+        return isinstance(value, str) and EVICTION_POLICY.get(value, ENOVAL) in _ORDERS
+    default = DEFAULT_SETTINGS.get(name)
+    if default is None:
+        return not name.startswith("_") and not hasattr(cls, name)
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if not isinstance(value, (int, float)):
+        return False
+    return 0 <= value < 2**62 or (name == "size_limit" and value > 0)
 
 
 def _check_setting(name: str, value: Any) -> None:

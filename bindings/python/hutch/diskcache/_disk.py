@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -156,7 +157,7 @@ class Disk:
             return bytes(value) if type(value) is memoryview else value
         if mode == MODE_BINARY and read:
             if filename is not None:
-                return open(os.path.join(self._directory, filename), "rb")
+                return open(self._own_path(filename), "rb")
             return value if hasattr(value, "read") else io.BytesIO(value)
         data = self._data(filename, value)
         if mode == MODE_BINARY:
@@ -172,7 +173,7 @@ class Disk:
     def _data(self, filename: str | None, value: Any) -> Any:
         if filename is None:
             return bytes(value) if isinstance(value, memoryview) else value
-        with open(os.path.join(self._directory, filename), "rb") as file:
+        with open(self._own_path(filename), "rb") as file:
             return file.read()
 
     def _unpickle(self, data: bytes) -> Any:
@@ -186,12 +187,25 @@ class Disk:
         relative = os.path.join(name[:2], name[2:4], name[4:] + ".val")
         return relative, os.path.join(self._directory, relative)
 
+    def _own_path(self, name: str) -> str:
+        """The path of a name in the directory. OSError: a link leads out of it, which another
+        program has put there."""
+        root = os.path.realpath(self._directory)
+        path = os.path.join(self._directory, name)
+        if os.path.commonpath((root, os.path.realpath(path))) != root:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        return path
+
     def remove(self, file_path: str) -> None:
         """Remove a file of that name, and the folders that it leaves empty. No errors."""
         path = os.path.join(self._directory, file_path)
+        folder = os.path.dirname(path)
+        try:
+            self._own_path(os.path.dirname(file_path))  # If it is a link itself, that is removed.
+        except OSError:
+            return
         with suppress(OSError):
             os.remove(path)
-        folder = os.path.dirname(path)
         while len(folder) > len(self._directory):
             try:
                 os.rmdir(folder)

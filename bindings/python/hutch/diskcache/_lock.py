@@ -42,7 +42,8 @@ class WriterLock:
         self._forks = _forks
         self._threads = threading.RLock()
         self._depth = 0
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(self._path, flags, 0o644)
 
     def acquire(self, timeout: float | None) -> int:
         """Wait for the lock for this many seconds; None: no limit. Returns how deep it is held.

@@ -40,8 +40,9 @@ def _boot() -> bytes:
 
 
 def mapped(path: str, size: int) -> mmap.mmap:
-    """A file of this size, which is made if it does not exist, in memory that processes share."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """A file of this size, which is made if it does not exist, in memory that processes share.
+    OSError: it is a link."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         if os.fstat(file).st_size != size:
             os.ftruncate(file, size)

@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from ctypes import byref
 from typing import Any
 
@@ -287,7 +288,9 @@ class Store:
     def set_settings(self, settings: dict[str, Any]) -> None:
         """Replace the stored settings. Needs the lock."""
         path = os.path.join(self.directory, SETTINGS)
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        with suppress(FileNotFoundError):
+            os.remove(path + ".new")  # Of a writer that was killed, or a link.
+        with open(path + ".new", "x", encoding="utf-8") as file:
             json.dump(settings, file)
         os.replace(path + ".new", path)
 
