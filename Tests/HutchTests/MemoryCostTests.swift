@@ -144,11 +144,14 @@ import Testing
 
   // MARK: the parts
 
-  private struct Slots: ForwardLinkStore, ~Copyable {
-    let all = UnsafeMutablePointer<ForwardLink>.allocate(capacity: 1000)
-    init() { all.initialize(repeating: ForwardLink(), count: 1000) }
-    deinit { all.deallocate() }
-    func link(_ slot: Slot) -> UnsafeMutablePointer<ForwardLink> { all + Int(slot.number) }
+  /// Slots 0 to 999.
+  private static func makeSlots() throws -> Entries {
+    var entries = Entries(ShardPosition(), counts: false)
+    for number in 0..<1000 as Range<UInt32> {
+      _ = try entries.slab.reserve()
+      #expect(entries.slab.take(0) == Slot(number))
+    }
+    return entries
   }
 
   @Test func linkAndTagAreKeptApart() {
@@ -180,8 +183,8 @@ import Testing
 
   /// A costly entry goes before an older cheap one, but not before one that is old enough; a
   /// level makes it cheaper.
-  @Test func ageAndCostDecide() {
-    let slots = Slots()
+  @Test func ageAndCostDecide() throws {
+    let slots = try Self.makeSlots()
     var lists = CostLists()
     func push(_ slot: UInt32, _ costClass: UInt32, level: UInt32 = 0, at now: UInt32) {
       slots.link(Slot(slot)).pointee.tag(costClass: costClass, level: level)
@@ -210,8 +213,8 @@ import Testing
   /// Entries keep no times; how old the first is comes from the pace of the others, of one list or
   /// of several.
   @Test(arguments: [1, 2] as [UInt32])
-  func theOldestHasAnAge(classes: UInt32) {
-    let slots = Slots()
+  func theOldestHasAnAge(classes: UInt32) throws {
+    let slots = try Self.makeSlots()
     var lists = CostLists()
     for step in 0..<2000 as Range<UInt32> {
       let slot = Slot(step % 80)
@@ -228,10 +231,10 @@ import Testing
   /// Lists come and go with their entries, whatever the order, and each keeps its own. A slot whose
   /// entry has gone from between others is free after a while, and not more than a third of the
   /// slots wait for that, about.
-  @Test func listsComeAndGo() {
+  @Test func listsComeAndGo() throws {
     let seed = testSeed
     var random = Random(seed: seed)
-    let slots = Slots()
+    let slots = try Self.makeSlots()
     for classes in [1, 2, 5, 31] as [UInt64] {
       var lists = CostLists()
       var model: [UInt32: (index: UInt32, number: Int)] = [:]
@@ -270,8 +273,8 @@ import Testing
   }
 
   /// The oldest is spared by going behind the others.
-  @Test func theSparedGoesBehindTheOthers() {
-    let slots = Slots()
+  @Test func theSparedGoesBehindTheOthers() throws {
+    let slots = try Self.makeSlots()
     var lists = CostLists()
     for slot in 0..<3 as Range<UInt32> { lists.push(Slot(slot), at: slot, slots) }
     func first(sparing slot: UInt32) -> Slot? {

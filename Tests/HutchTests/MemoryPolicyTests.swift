@@ -72,6 +72,24 @@ import Testing
     }
   }
 
+  /// A clear comes when a change of the policy has not reached its shard. The shard has the new
+  /// policy from then on, and slots as that needs them.
+  @Test(arguments: [.lru, .lfu, .adaptive] as [EvictionPolicy])
+  func isClearedAmidAChange(policy: EvictionPolicy) throws {
+    let bench = try Bench(
+      TierLimits(count: 1000), policy: policy == .adaptive ? .fifo : .adaptive)
+    for i in 0..<500 { try bench.put("\(i)") }
+    // What `setPolicy` does before it goes from shard to shard.
+    let next = try CommonPolicy(policy, shardBits: UInt32(bench.tier.mostBits))
+    next.former = bench.tier.common
+    bench.tier.common = next
+    bench.tier.clear(at: bench.hand.moment)
+    try bench.tier.setPolicy(policy, at: bench.hand.moment)
+    for i in 0..<2000 { try bench.put("\(i)") }
+    #expect(bench.tier.count == 1000)
+    #expect(bench.violation == nil)
+  }
+
   /// Many entries of unequal charge, through a division into shards, with limits that change.
   @Test(arguments: all)
   func staysSoundOverShardsAndLimits(policy: EvictionPolicy) throws {
@@ -331,6 +349,66 @@ import Testing
     ghosts.remove(keys[9999])
     let isThere = ghosts.contains(keys[9999])
     #expect(!isThere)
+  }
+
+  /// A key that went of late goes to the main queue, and is remembered no more; another goes to the
+  /// window.
+  @Test(arguments: [0, 1, 2, 3])
+  func whatComesBackGoesToTheMainQueue(mode: Int) throws {
+    let mode = Mode.number(mode)
+    let sketch = try FrequencySketch(capacity: 100)
+    var ghosts = try Ghosts(capacity: 100)
+    var entries = Entries(ShardPosition(), counts: false)
+    var queue = SegmentedQueue()
+    func put(_ key: UInt32) throws -> Slot {
+      queue.prepare(
+        key, ghost: key, costClass: 0, isFull: false, mode, sketch, &ghosts, entries)
+      _ = try entries.slab.reserve()
+      let slot = entries.slab.take(key)
+      queue.admit(slot, costClass: 0, mode, sketch, entries)
+      return slot
+    }
+    ghosts.insert(2)
+    let (known, new) = (try put(2), try put(4))
+    let (knownIsMain, newIsMain) = (entries.isMain(known), entries.isMain(new))
+    #expect(knownIsMain && !newIsMain)
+    let isRemembered = ghosts.contains(2)
+    #expect(!isRemembered)
+    #expect(queue.violation(entries) == nil)
+  }
+
+  /// A key that was never counted seems counted only if its counters in all four rows are others'
+  /// too. Of 31 keys a line, a counter of one row has been others' for 5 keys of 8.
+  @Test func theSketchLooksAtEachRow() throws {
+    let seed = testSeed
+    var random = Random(seed: seed)
+    let sketch = try FrequencySketch(capacity: 16_384)
+    for _ in 0..<16_000 { sketch.increment(UInt32(truncatingIfNeeded: random.next()) & ~1) }
+    var wrong = 0
+    for _ in 0..<10_000 where sketch.estimate(UInt32(truncatingIfNeeded: random.next()) & ~1) > 0 {
+      wrong += 1
+    }
+    #expect(wrong > 500 && wrong < 3000, "\(wrong), seed \(seed)")
+  }
+
+  /// The rank down to which entries have to go: as high as it may be, and exact where a bin holds
+  /// several ranks.
+  @Test func aSurveyFindsTheRank() throws {
+    let survey = try #require(TrimSurvey())
+    for rank in 1...9 as ClosedRange<UInt64> { survey.add(rank << 60, 100) }
+    var excess: UInt64 = 100
+    #expect(survey.narrow(&excess) == 9 << 60)
+    // One bin.
+    let other = try #require(TrimSurvey())
+    excess = 15
+    for _ in 0..<2 {
+      for rank in [5, 3, 4] as [UInt64] { other.add(rank, 10) }
+      if let rank = other.narrow(&excess) {
+        #expect(rank == 4)
+        return
+      }
+    }
+    Issue.record("a bin for each rank, and none was found")
   }
 
   /// Entries that were popular once give way to others that come again, though by the sketch

@@ -157,17 +157,7 @@ public func hutch_get_into(
   return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
 }
 
-/// One copy of the path by a long key, and of that where shards may have a bias, for calls with and
-/// without extended data.
-@inline(never)
-@_optimize(speed)
-private func copyingAnyhow(
-  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int, to target: HitPath.Target
-) -> HitPath.Outcome {
-  path.copy(key, key_size, .any, isShared: true, to: target)
-}
-
-/// Likewise, by a small key.
+/// One copy of the path by a small key where shards may have a bias.
 @inline(never)
 @_optimize(speed)
 private func copyingShared(
@@ -188,7 +178,7 @@ private func gettingIntoAnyhow(
     let outcome =
       HitPath.isSmall(key_size)
       ? copyingShared(path, key, key_size, to: target)
-      : copyingAnyhow(path, key, key_size, to: target)
+      : path.copyAnyhow(key, key_size, to: target)
     switch outcome {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
@@ -261,7 +251,7 @@ private func lookingAnyhow(
   if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     isPlain(flags, out), let path = shortPath(cache)
   {
-    switch copyingAnyhow(path, key, key_size, to: target(buffer, capacity, out)) {
+    switch path.copyAnyhow(key, key_size, to: target(buffer, capacity, out)) {
     case .done:
       out.pointee.value = nil
       return Status.done.code
@@ -343,12 +333,11 @@ public func hutch_contains(
 }
 
 @inline(never)
-@_optimize(speed)
 private func containingAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
   if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
-    switch path.contains(key, key_size, .any, isShared: true) {
+    switch path.containsAnyhow(key, key_size) {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break

@@ -139,9 +139,11 @@ struct Adaptive: ~Copyable {
     sampleMask = sampled
     let local = Adaptive.local(hash)
     if hash & sampleMask == 0 { sample(hash, charge: charge) }
+    let key = position.key(local)
+    tuning.sketch.increment(key)
     queue.prepare(
-      position.key(local), ghost: local, costClass: costClass, isFull: isFull, mode,
-      tuning.sketch, &ghosts, entries)
+      key, ghost: local, costClass: costClass, isFull: isFull, mode, tuning.sketch, &ghosts,
+      entries)
   }
 
   mutating func sample(_ hash: UInt64, charge: UInt64) {
@@ -239,15 +241,17 @@ extension Entries {
   }
 }
 
-extension Entries: QueueStore {
-  @inline(__always) var counts: Bool { true }
+/// What the queues know of an entry.
+extension Entries {
+  /// The key in the sketch.
   @inline(__always) func key(_ slot: Slot) -> UInt32 { position.key(ghost(slot)) }
+  /// The key among the ghosts.
   @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }
   /// The block is read when the entry goes.
   @inline(__always)
   func uses(_ place: Table.Place) -> UInt64 {
     let word = place.pointee
-    hutch_prefetch(word.block.raw)
+    hutch_prefetch(word.block0)
     return word.uses
   }
   @inline(__always)

@@ -9,14 +9,20 @@ import Synchronization
 /// frequencies has a sketch of its own, thinner as the sample is, and counts what happens to it.
 /// In a small tier that would take too much memory, and all share the real cache's.
 final class Contest {
+  private struct Entrant: ~Copyable {
+    var shadow: Shadow
+    /// Empty if the shadows share the real cache's, or the mode compares no frequencies.
+    let sketch: FrequencySketch
+  }
+
   /// A key belongs to the sample if it has none of these bits, which begin at bit 0.
   let sampleBits: UInt64
   /// The mode that the shards follow. Written under the selector's lock.
   let leader: Atomic<Int>
   /// One for each mode, or none. The selector's lock protects them and the fields below.
-  private let shadows: UnsafeMutablePointer<Shadow>?
-  /// As many, if each shadow has a sketch of its own.
-  private let sketches: UnsafeMutablePointer<FrequencySketch>?
+  private var entrants: UnsafeMutablePointer<Entrant>?
+  private var entrantCount = 0
+  private let hasSketches: Bool
   /// Hits; older hits count less.
   private var scores = InlineArray<5, Double>(repeating: 0)
   private var weight = 1.0
@@ -34,8 +40,8 @@ final class Contest {
     weighs ? 80 * Double(size) : max(14_000, 40 * Double(size))
   }
 
-  /// The bytes of all shadows without entries, and for one entry of each.
-  static var emptyBytes: Int { Mode.count * MemoryLayout<Shadow>.stride }
+  /// The bytes of all shadows without entries but for a chunk of slots, and for one entry of each.
+  static var emptyBytes: Int { Mode.count * (MemoryLayout<Entrant>.stride + Slab.bytesPerChunk) }
   static var bytesPerEntry: Int { Mode.count * Shadow.bytesPerEntry }
 
   /// `capacity`: the entries of the tier; 0: not known, and no mode takes part. `leader`: the
@@ -53,31 +59,20 @@ final class Contest {
     let size = Contest.size(of: capacity, thinning)
     sampleBits = UInt64(thinning - 1)
     growth = 1 / (1 - 1 / Contest.memory(size, weighs: weighs))
-    guard capacity > 0 else {
-      shadows = nil
-      sketches = nil
-      return
-    }
-    let hasSketches = capacity >= Contest.fewestForSketches && !weighs
-    let shadows = try Contest.make(Shadow.self) { number throws(Failure) in
-      try Shadow(
-        .number(number), capacity: size,
-        costLimit: weighs ? max(1, costLimit / UInt64(thinning)) : 0, counts: hasSketches)
-    }
-    self.shadows = shadows
-    guard hasSketches else {
-      sketches = nil
-      return
-    }
-    do throws(Failure) {
-      sketches = try Contest.make(FrequencySketch.self) { number throws(Failure) in
-        try FrequencySketch(
-          capacity: Mode.number(number).comparesFrequencies ? capacity : 0, thinning: thinning)
-      }
-    } catch {
-      shadows.deinitialize(count: Mode.count)
-      free(shadows)
-      throw error
+    hasSketches = capacity >= Contest.fewestForSketches && !weighs
+    if capacity == 0 { return }
+    let entrants = try Allocation.bytes(Mode.count * MemoryLayout<Entrant>.stride)
+      .bindMemory(to: Entrant.self, capacity: Mode.count)
+    self.entrants = entrants
+    while entrantCount < Mode.count {
+      let mode = Mode.number(entrantCount)
+      let shadow = try Shadow(
+        mode, capacity: size, costLimit: weighs ? max(1, costLimit / UInt64(thinning)) : 0,
+        counts: hasSketches)
+      let sketch = try FrequencySketch(
+        capacity: hasSketches && mode.comparesFrequencies ? capacity : 0, thinning: thinning)
+      (entrants + entrantCount).initialize(to: Entrant(shadow: shadow, sketch: sketch))
+      entrantCount += 1
     }
   }
 
@@ -90,60 +85,33 @@ final class Contest {
     return max(1, expected - Int(deviation))
   }
 
-  /// One for each mode, or none at all.
-  private static func make<T: ~Copyable>(
-    _ type: T.Type, _ one: (Int) throws(Failure) -> T
-  ) throws(Failure) -> UnsafeMutablePointer<T> {
-    let size = Mode.count * MemoryLayout<T>.stride
-    let memory = try Allocation.bytes(size).bindMemory(to: T.self, capacity: Mode.count)
-    var made = 0
-    do throws(Failure) {
-      while made < Mode.count {
-        (memory + made).initialize(to: try one(made))
-        made += 1
-      }
-    } catch {
-      memory.deinitialize(count: made)
-      free(memory)
-      throw error
-    }
-    return memory
-  }
-
   deinit {
-    if let shadows {
-      shadows.deinitialize(count: Mode.count)
-      free(shadows)
-    }
-    if let sketches {
-      sketches.deinitialize(count: Mode.count)
-      free(sketches)
-    }
+    entrants?.deinitialize(count: entrantCount)
+    free(entrants)
   }
 
   /// Memory, all in; for tests.
   var bytes: Int {
     var sum = 0
-    for i in 0..<Mode.count {
-      if let shadows { sum += shadows[i].bytes }
-      if let sketches { sum += sketches[i].bytes }
+    for i in 0..<entrantCount {
+      let entrant = entrants.unsafelyUnwrapped + i
+      sum += entrant.pointee.shadow.bytes + entrant.pointee.sketch.bytes
     }
     return sum
   }
 
   /// A key of the sample was asked for; its entry's cost. `sketch`: the real cache's.
   func sample(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) {
-    guard let shadows else { return }
+    guard let entrants else { return }
     // Growing the weight of what comes is decay of what was.
     weight *= growth
     var best = 0
     for i in 0..<Mode.count {
+      let entrant = entrants + i
       let isHit =
-        if let sketches {
-          shadows[i].ask(key, cost: cost, sketches[i])
-        } else {
-          shadows[i].ask(key, cost: cost, sketch)
-        }
+        hasSketches
+        ? entrant.pointee.shadow.ask(key, cost: cost, entrant.pointee.sketch)
+        : entrant.pointee.shadow.ask(key, cost: cost, sketch)
       if isHit { scores[i] += weight }
       if scores[i] > scores[best] { best = i }
     }
@@ -158,9 +126,8 @@ final class Contest {
   }
 
   func violation() -> StaticString? {
-    guard let shadows else { return nil }
-    for i in 0..<Mode.count {
-      if let found = shadows[i].violation() { return found }
+    for i in 0..<entrantCount {
+      if let found = entrants.unsafelyUnwrapped[i].shadow.violation() { return found }
     }
     return nil
   }

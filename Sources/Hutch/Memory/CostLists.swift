@@ -37,11 +37,11 @@ struct CostLists: ~Copyable {
     }
 
     @inline(__always)
-    mutating func push<Store: ForwardLinkStore & ~Copyable>(
-      _ slot: Slot, at now: UInt32, _ store: borrowing Store
+    mutating func push(
+      _ slot: Slot, at now: UInt32, _ entries: borrowing Entries
     ) {
       keepPace(at: now)
-      list.push(slot, store)
+      list.push(slot, entries)
     }
 
     /// Once in a while, for it takes divisions: each push counts as one.
@@ -153,106 +153,96 @@ struct CostLists: ~Copyable {
   /// that is there.
   @inline(never)
   @_optimize(speed)
-  mutating func push<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, at now: UInt32, _ store: borrowing Store
-  ) {
-    pushAtOnce(slot, at: now, store)
-  }
-
-  /// The same, inlined where there is one list.
-  @inline(__always)
-  mutating func pushAtOnce<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, at now: UInt32, _ store: borrowing Store
-  ) {
+  mutating func push(_ slot: Slot, at now: UInt32, _ entries: borrowing Entries) {
     count &+= 1
-    let index = CostLists.index(store.link(slot).pointee)
+    let index = CostLists.index(entries.link(slot).pointee)
     let bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
-    if _slowPath(used & ~bit != 0) { return pushToSeveral(slot, index, at: now, store) }
+    if _slowPath(used & ~bit != 0) { return pushToSeveral(slot, index, at: now, entries) }
     used = bit
-    only.push(slot, at: now, store)
+    only.push(slot, at: now, entries)
   }
 
-  /// Likewise, of a slot that gets this tag, with level 0.
+  /// The same, inlined where there is one list, of a slot that gets this tag, with level 0.
   @inline(__always)
-  mutating func pushAtOnce<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, costClass: UInt32, at now: UInt32, _ store: borrowing Store
+  mutating func pushAtOnce(
+    _ slot: Slot, costClass: UInt32, at now: UInt32, _ entries: borrowing Entries
   ) {
     let bit: UInt32 = 1 &<< costClass
     if _slowPath(used & ~bit != 0) {
-      store.link(slot).pointee.tag(costClass: costClass, level: 0)
-      return push(slot, at: now, store)
+      entries.link(slot).pointee.tag(costClass: costClass, level: 0)
+      return push(slot, at: now, entries)
     }
     count &+= 1
     used = bit
     only.keepPace(at: now)
-    only.list.push(slot, costClass: costClass, store)
+    only.list.push(slot, costClass: costClass, entries)
   }
 
   @inline(never)
-  private mutating func pushToSeveral<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ index: Int, at now: UInt32, _ store: borrowing Store
+  private mutating func pushToSeveral(
+    _ slot: Slot, _ index: Int, at now: UInt32, _ entries: borrowing Entries
   ) {
     var index = index
     var bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
     if used & bit == 0 && !open(index) {
       index = used.trailingZeroBitCount
-      store.link(slot).pointee.tag(costClass: UInt32(index), level: 0)
+      entries.link(slot).pointee.tag(costClass: UInt32(index), level: 0)
       bit = 1 &<< UInt32(truncatingIfNeeded: index)
-      if isOne { return only.push(slot, at: now, store) }
+      if isOne { return only.push(slot, at: now, entries) }
     }
-    lines.unsafelyUnwrapped[place(index)].push(slot, at: now, store)
+    lines.unsafelyUnwrapped[place(index)].push(slot, at: now, entries)
   }
 
   /// The entry of a slot has gone. Whether its slot is free; if not, `takeFreed` will give it.
   @inline(never)
   @_optimize(speed)
-  mutating func remove<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store
+  mutating func remove(
+    _ slot: Slot, _ entries: borrowing Entries
   ) -> Bool {
     count &-= 1
     if _fastPath(isOne) {
-      let isFree = only.list.remove(slot, store, freed: &freed)
+      let isFree = only.list.remove(slot, entries, freed: &freed)
       if only.list.isEmpty { used = 0 }
       return isFree
     }
-    let index = CostLists.index(store.link(slot).pointee)
+    let index = CostLists.index(entries.link(slot).pointee)
     let place = place(index)
     let line = lines.unsafelyUnwrapped + place
-    let isFree = line.pointee.list.remove(slot, store, freed: &freed)
+    let isFree = line.pointee.list.remove(slot, entries, freed: &freed)
     if line.pointee.list.isEmpty { close(index, place) }
     return isFree
   }
 
   /// Takes out a slot that `first` has given.
   @inline(__always)
-  mutating func pop<Store: ForwardLinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    let isFree = remove(slot, store)
+  mutating func pop(_ slot: Slot, _ entries: borrowing Entries) {
+    let isFree = remove(slot, entries)
     assert(isFree)
   }
 
   /// A slot that was linked although its entry had gone, and is not any more.
   @inline(__always)
-  mutating func takeFreed<Store: ForwardLinkStore & ~Copyable>(_ store: borrowing Store) -> Slot? {
+  mutating func takeFreed(_ entries: borrowing Entries) -> Slot? {
     if _fastPath(freed.isNone) { return nil }
     let slot = freed
-    freed = store.link(slot).pointee.newer
+    freed = entries.link(slot).pointee.newer
     return slot
   }
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
   @inline(__always)
-  mutating func first<Store: ForwardLinkStore & ~Copyable>(
-    sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
+  mutating func first(
+    sparing spared: Slot, at now: UInt32, weighs: Bool, _ entries: borrowing Entries
   ) -> Slot? {
     if isOne {
-      return used == 0 ? nil : only.list.first(sparing: spared, store, freed: &freed)
+      return used == 0 ? nil : only.list.first(sparing: spared, entries, freed: &freed)
     }
-    return heaviest(sparing: spared, at: now, weighs: weighs, store)
+    return heaviest(sparing: spared, at: now, weighs: weighs, entries)
   }
 
   @inline(never)
-  private mutating func heaviest<Store: ForwardLinkStore & ~Copyable>(
-    sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
+  private mutating func heaviest(
+    sparing spared: Slot, at now: UInt32, weighs: Bool, _ entries: borrowing Entries
   ) -> Slot? {
     var found: Slot?
     var most: Float = -1
@@ -263,7 +253,7 @@ struct CostLists: ~Copyable {
       left &= left &- 1
       var age = line.pointee.age(at: now)
       if weighs { age *= CostLists.weight(UInt32(index)) }
-      if age > most, let slot = line.pointee.list.first(sparing: spared, store, freed: &freed) {
+      if age > most, let slot = line.pointee.list.first(sparing: spared, entries, freed: &freed) {
         most = age
         found = slot
       }
@@ -284,21 +274,22 @@ struct CostLists: ~Copyable {
   private func line(_ place: Int) -> Line { isOne ? only : lines.unsafelyUnwrapped[place] }
 
   /// The most costly first, of like cost from the oldest on.
-  func forEach<Store: ForwardLinkStore & ~Copyable>(
-    _ store: borrowing Store, _ body: (Slot) -> Void
+  @inline(never)
+  func forEach(
+    _ entries: borrowing Entries, _ body: (Slot) -> Void
   ) {
-    for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(store, body) }
+    for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(entries, body) }
   }
 
   /// The invariant that does not hold, or nil.
-  func violation<Store: ForwardLinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
+  func violation(_ entries: borrowing Entries) -> StaticString? {
     var sum = 0
     for index in 0..<32 where used & 1 << UInt32(index) != 0 {
       let list = line(place(index)).list
-      if let found = list.violation(store) { return found }
+      if let found = list.violation(entries) { return found }
       var isElsewhere = false
-      list.forEach(store) {
-        if CostLists.index(store.link($0).pointee) != index { isElsewhere = true }
+      list.forEach(entries) {
+        if CostLists.index(entries.link($0).pointee) != index { isElsewhere = true }
       }
       if isElsewhere { return "an entry is in the list of another class" }
       if list.isEmpty { return "a list is empty and there" }

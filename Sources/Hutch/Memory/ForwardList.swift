@@ -36,12 +36,7 @@ struct ForwardLink: BitwiseCopyable {
   mutating func markGone() { tag(costClass: ForwardLink.gone, level: 0) }
 }
 
-/// Where slots have such links.
-protocol ForwardLinkStore: ~Copyable {
-  func link(_ slot: Slot) -> UnsafeMutablePointer<ForwardLink>
-}
-
-extension Entries: ForwardLinkStore {
+extension Entries {
   @inline(__always)
   func link(_ slot: Slot) -> UnsafeMutablePointer<ForwardLink> { slab.link(slot) }
 }
@@ -67,52 +62,52 @@ struct ForwardList {
 
   /// A slot whose tag is set.
   @inline(__always)
-  mutating func push<Store: ForwardLinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    store.link(slot).pointee.newer = .none
-    append(slot, store)
+  mutating func push(_ slot: Slot, _ entries: borrowing Entries) {
+    entries.link(slot).pointee.newer = .none
+    append(slot, entries)
   }
 
   /// A slot that gets this tag, with level 0.
   @inline(__always)
-  mutating func push<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, costClass: UInt32, _ store: borrowing Store
+  mutating func push(
+    _ slot: Slot, costClass: UInt32, _ entries: borrowing Entries
   ) {
-    store.link(slot).pointee = ForwardLink(costClass: costClass)
-    append(slot, store)
+    entries.link(slot).pointee = ForwardLink(costClass: costClass)
+    append(slot, entries)
   }
 
   @inline(__always)
-  private mutating func append<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store
+  private mutating func append(
+    _ slot: Slot, _ entries: borrowing Entries
   ) {
-    if newest.isNone { oldest = slot } else { store.link(newest).pointee.newer = slot }
+    if newest.isNone { oldest = slot } else { entries.link(newest).pointee.newer = slot }
     newest = slot
     length &+= 1
   }
 
   /// Takes the oldest out. Slots behind it whose entries have gone are put before `freed`.
   @inline(__always)
-  mutating func pop<Store: ForwardLinkStore & ~Copyable>(
-    _ store: borrowing Store, freed: inout Slot
+  mutating func pop(
+    _ entries: borrowing Entries, freed: inout Slot
   ) {
     let first = oldest
-    oldest = store.link(first).pointee.newer
+    oldest = entries.link(first).pointee.newer
     if oldest.isNone { newest = .none }
     length &-= 1
-    if _slowPath(gone != 0) { pass(first, store, freed: &freed) }
+    if _slowPath(gone != 0) { pass(first, entries, freed: &freed) }
   }
 
   /// `first` was the oldest.
   @inline(never)
-  private mutating func pass<Store: ForwardLinkStore & ~Copyable>(
-    _ first: Slot, _ store: borrowing Store, freed: inout Slot
+  private mutating func pass(
+    _ first: Slot, _ entries: borrowing Entries, freed: inout Slot
   ) {
     if hand == first { hand = .none }
-    while !oldest.isNone, store.link(oldest).pointee.isGone {
+    while !oldest.isNone, entries.link(oldest).pointee.isGone {
       let slot = oldest
       if hand == slot { hand = .none }
-      oldest = store.link(slot).pointee.newer
-      give(slot, store, &freed)
+      oldest = entries.link(slot).pointee.newer
+      give(slot, entries, &freed)
     }
     if oldest.isNone { newest = .none }
   }
@@ -120,83 +115,83 @@ struct ForwardList {
   /// The entry of a slot has gone. Returns whether its slot is free; if not, it will be put before
   /// `freed` one day, as slots are for which that day has come.
   @inline(__always)
-  mutating func remove<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store, freed: inout Slot
+  mutating func remove(
+    _ slot: Slot, _ entries: borrowing Entries, freed: inout Slot
   ) -> Bool {
     if _fastPath(slot == oldest) {
-      pop(store, freed: &freed)
+      pop(entries, freed: &freed)
       return true
     }
-    removeInside(slot, store, freed: &freed)
+    removeInside(slot, entries, freed: &freed)
     return false
   }
 
   @inline(never)
-  private mutating func removeInside<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store, freed: inout Slot
+  private mutating func removeInside(
+    _ slot: Slot, _ entries: borrowing Entries, freed: inout Slot
   ) {
     if gone == 0 { hand = .none }
-    store.link(slot).pointee.markGone()
+    entries.link(slot).pointee.markGone()
     length &-= 1
     gone &+= 1
     for _ in 0..<ForwardList.steps where gone > 0 {
       let before = hand.isNone ? oldest : hand
-      let slot = store.link(before).pointee.newer
+      let slot = entries.link(before).pointee.newer
       if slot.isNone {
         hand = .none
-      } else if store.link(slot).pointee.isGone {
-        store.link(before).pointee.newer = store.link(slot).pointee.newer
+      } else if entries.link(slot).pointee.isGone {
+        entries.link(before).pointee.newer = entries.link(slot).pointee.newer
         if slot == newest { newest = before }
-        give(slot, store, &freed)
+        give(slot, entries, &freed)
       } else {
         hand = slot
       }
     }
   }
 
-  private mutating func give<Store: ForwardLinkStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store, _ freed: inout Slot
+  private mutating func give(
+    _ slot: Slot, _ entries: borrowing Entries, _ freed: inout Slot
   ) {
-    store.link(slot).pointee.newer = freed
+    entries.link(slot).pointee.newer = freed
     freed = slot
     gone &-= 1
   }
 
   /// The oldest but one that is spared, which goes behind the others if it is the oldest.
   @inline(__always)
-  mutating func first<Store: ForwardLinkStore & ~Copyable>(
-    sparing spared: Slot, _ store: borrowing Store, freed: inout Slot
+  mutating func first(
+    sparing spared: Slot, _ entries: borrowing Entries, freed: inout Slot
   ) -> Slot? {
     if oldest.isNone { return nil }
     if _slowPath(oldest == spared) {
       if length == 1 { return nil }
-      pop(store, freed: &freed)
-      push(spared, store)
+      pop(entries, freed: &freed)
+      push(spared, entries)
     }
     return oldest
   }
 
   /// From the oldest on.
-  func forEach<Store: ForwardLinkStore & ~Copyable>(
-    _ store: borrowing Store, _ body: (Slot) -> Void
+  func forEach(
+    _ entries: borrowing Entries, _ body: (Slot) -> Void
   ) {
     var slot = oldest
     while !slot.isNone {
-      let link = store.link(slot).pointee
+      let link = entries.link(slot).pointee
       if !link.isGone { body(slot) }
       slot = link.newer
     }
   }
 
   /// The invariant that does not hold, or nil.
-  func violation<Store: ForwardLinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
+  func violation(_ entries: borrowing Entries) -> StaticString? {
     var live = 0
     var dead = 0
     var last = Slot.none
     var isHandThere = hand.isNone || gone == 0
     var slot = oldest
     while !slot.isNone && live + dead <= count + Int(gone) {
-      let link = store.link(slot).pointee
+      let link = entries.link(slot).pointee
       if link.isGone { dead += 1 } else { live += 1 }
       if link.isGone && slot == oldest { return "the oldest of a list has gone" }
       if slot == hand { isHandThere = true }

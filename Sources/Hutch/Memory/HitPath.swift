@@ -252,43 +252,49 @@ struct HitPath {
     ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
   }
 
-  /// Of `find`: goes on in a place of its own.
+  /// Of `find`: goes on in a place of its own. Or the only look of a read that is seldom.
   @inline(__always)
   func findSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot, isAccess: Bool = true,
     _ use: (Hit) -> Bool
   ) -> Outcome {
-    var isAbsent = false
-    guard let hit = search(key, keySize, spot, &isAbsent) else {
-      return end(spot, isAbsent: isAbsent, isAccess: isAccess)
+    let found = search(key, keySize, hash, spot.lock)
+    guard let place = found.place else {
+      return end(spot, isAbsent: found.isAbsent, isAccess: isAccess)
     }
-    let isUsed = use(hit)
+    let block = place.word.block
+    let isUsed = use(
+      Hit(
+        spot: spot, place: place, word: place.word, hash: found.hash, block: block,
+        shape: block.shape))
     spot.unlock()
     return isUsed ? .done : .unusual
   }
 
-  /// The hash and the way are made anew: to keep them for this would take the others two registers.
+  /// What a search returns, in registers: the place of an entry that a hit may use, and its hash in
+  /// the shard. `isAbsent`: there is no entry.
+  private struct Found {
+    var place: Table.Place?
+    var hash: UInt64 = 0
+    var isAbsent = false
+  }
+
+  /// `hash`: 0: it is made anew. To keep it for this would take the others two registers.
   @inline(never)
   @_optimize(speed)
   private func search(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, _ isAbsent: inout Bool
-  ) -> Hit? {
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ shardLock: ShardLock
+  ) -> Found {
     let way = self.way
-    let hash = self.hash(key, keySize)
+    let hash = hash == 0 ? self.hash(key, keySize) : hash
     let localHash = way.local(hash)
     // As in `miss`.
-    guard lock(hash, way).raw == spot.lock.raw else { return nil }
-    let found = spot.lock.shard.pointee.entries.table.findAtOnce(
+    guard lock(hash, way).raw == shardLock.raw else { return Found() }
+    let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
-    guard let place = found else {
-      isAbsent = true
-      return nil
-    }
-    let word = place.word
-    if word.isTimed || !isCurrent(word.block) { return nil }
-    return Hit(
-      spot: spot, place: place, word: word, hash: localHash, block: word.block,
-      shape: word.block.shape)
+    guard let place else { return Found(isAbsent: true) }
+    let isUsable = !place.word.isTimed && isCurrent(place.word.block)
+    return Found(place: isUsable ? place : nil, hash: localHash)
   }
 
   /// There is no entry, if the read has looked in the right place. A read that waited while the
@@ -397,16 +403,23 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool, to target: Target
   ) -> Outcome {
     find(key, keySize, kind, isShared: isShared, { target.take($0, kind, from: self) }) {
-      copySlowly(key, keySize, $0, to: target)
+      copySlowly(key, keySize, 0, $0, to: target)
     }
+  }
+
+  /// A key of any size, in a shard that may have a bias.
+  @inline(never)
+  func copyAnyhow(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
+    let hash = self.hash(key, keySize)
+    return copySlowly(key, keySize, hash, lock(hash, way).lockToReadShared(), to: target)
   }
 
   @inline(never)
   @_optimize(speed)
   private func copySlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot, to target: Target
   ) -> Outcome {
-    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
+    findSlowly(key, keySize, hash, spot) { target.take($0, .any, from: self) }
   }
 
   /// Makes a reference.
@@ -426,7 +439,7 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    findSlowly(key, keySize, spot) { pin($0, out) }
+    findSlowly(key, keySize, 0, spot) { pin($0, out) }
   }
 
   @inline(__always)
@@ -444,13 +457,22 @@ extension HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
   ) -> Outcome {
     find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
-      containsSlowly(key, keySize, $0)
+      containsSlowly(key, keySize, 0, $0)
     }
   }
 
+  /// A key of any size, in a shard that may have a bias.
   @inline(never)
-  private func containsSlowly(_ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot) -> Outcome {
-    findSlowly(key, keySize, spot, isAccess: false) { _ in true }
+  func containsAnyhow(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
+    let hash = self.hash(key, keySize)
+    return containsSlowly(key, keySize, hash, lock(hash, way).lockToReadShared())
+  }
+
+  @inline(never)
+  private func containsSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot
+  ) -> Outcome {
+    findSlowly(key, keySize, hash, spot, isAccess: false) { _ in true }
   }
 }
 
@@ -474,26 +496,4 @@ extension HitPath {
 
   /// The tier, which lives as long as the path.
   @inline(__always) var tier: Unmanaged<MemoryTier> { line.pointee.tier.unsafelyUnwrapped }
-}
-
-extension UnownedBlock {
-  /// Of a key of the same size. A key of up to 16 bytes is compared as two numbers, without a call.
-  @inline(__always)
-  fileprivate func hasKeyBytes(
-    _ key: UnsafeRawPointer, _ count: Int, _ kind: HitPath.KeySize, _ shape: Shape
-  ) -> Bool {
-    let own = UnsafeRawPointer(raw + shape.header)
-    @inline(__always)
-    func isSame<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> Bool {
-      own.loadUnaligned(fromByteOffset: offset, as: type)
-        == key.loadUnaligned(fromByteOffset: offset, as: type)
-    }
-    switch kind {
-    case .any: return hasKey(key, count)
-    case .small where count < 8:
-      return _fastPath(isSame(0, UInt32.self)) && _fastPath(isSame(count &- 4, UInt32.self))
-    case .small, .short:
-      return _fastPath(isSame(0, UInt64.self)) && _fastPath(isSame(count &- 8, UInt64.self))
-    }
-  }
 }

@@ -13,13 +13,21 @@ extension MemoryTier {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
       } else {
-        let old = with(index: index) { shard in shard.detach(budget, common) }
-        old.entries.table.forEach {
-          $0.block.depart(held)
-          $0.block.releaseInside()
-        }
+        detach(index)
       }
       index += 1
+    }
+  }
+
+  @inline(never)
+  private func detach(_ index: Int) {
+    let old = with(index: index) { shard in
+      budget.release(cost: shard.cost.value, count: shard.count.value)
+      return shard.detach(shard.entries.position, common)
+    }
+    old.entries.table.forEach {
+      $0.block.depart(held)
+      $0.block.releaseInside()
     }
   }
 
@@ -39,6 +47,7 @@ extension MemoryTier {
   }
 
   /// Removes the entries of a shard that `isWanted` chooses, a few under each hold of the lock.
+  @inline(never)
   private func removeAll(
     _ index: Int, _ cause: DepartureCause, at: Moment, where isWanted: (Word) -> Bool
   ) {
@@ -89,7 +98,9 @@ extension MemoryTier {
     index = 0
     var idle = 0
     while !budget.isWithinLimits && idle < shardCount {
-      _ = with(index: index) { shard in shard.shrink(at: at, budget, into: &departures) }
+      with(index: index) { shard in
+        shard.makeRoom(cost: 0, count: 0, at: at, budget, into: &departures)
+      }
       idle = departures.isEmpty ? idle + 1 : 0
       deliver(&departures)
       index = (index + 1) & (shardCount - 1)
@@ -105,6 +116,7 @@ extension MemoryTier {
     }
   }
 
+  @inline(never)
   private func retime(_ index: Int, at: Moment) {
     var position: UInt64? = 0
     while let from = position {

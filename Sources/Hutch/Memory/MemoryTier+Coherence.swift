@@ -59,7 +59,6 @@ extension MemoryTier {
 
   /// The entry's record with the time of its last access: exact for an entry with a time to
   /// idle, else within minutes. No access.
-  @_optimize(speed)
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {

@@ -76,7 +76,6 @@ extension MemoryTier {
   }
 
   /// Goes on with a put until it is done.
-  @_optimize(speed)
   @inline(never)
   private func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
@@ -148,7 +147,6 @@ extension MemoryTier {
   // MARK: removing
 
   /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
-  @_optimize(speed)
   func remove(
     _ key: Bytes, _ hash: UInt64, at: Moment, condition: WriteCondition = .always
   ) -> Block? {

@@ -32,7 +32,7 @@ struct EntryPlaces: ~Copyable {
 /// The state that a shard had before it was rebuilt. Its words with uses of 0 are entries that
 /// found no memory in the new state; the tier's references to their blocks are the owner's.
 struct FormerEntries: ~Copyable {
-  let entries: Entries
+  let state: DetachedEntries
   let lost: UInt64
 }
 
@@ -46,13 +46,8 @@ extension MemoryTier {
     _ index: Int, of bits: UInt64, from places: consuming EntryPlaces
   ) -> FormerEntries {
     let shard = shard(index)
-    let position = MemoryTier.position(index, of: bits)
-    var old = Entries(position, counts: !common.isAdaptive)
-    var policy = Policy(position, common)
-    swap(&old, &shard.pointee.entries)
-    swap(&policy, &shard.pointee.policy)
-    shard.pointee.forgetSums()
-    let isSamePolicy = policy.kind == common.kind
+    let old = shard.pointee.detach(MemoryTier.position(index, of: bits), common)
+    let isSamePolicy = old.policy.kind == common.kind
     var lost: UInt64 = 0
     var lostCost: UInt64 = 0
     for i in 0..<places.count {
@@ -63,10 +58,10 @@ extension MemoryTier {
       let target = self.shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
         try target.pointee.adopt(
-          word, hash &<< bits, isSamePolicy ? old.link(slot).pointee : nil,
-          uses: common.isAdaptive ? 0 : UInt32(clamping: policy.uses(slot, word, old)),
-          word.isTimed ? old.slab.times(slot)?.pointee : nil,
-          isMain: isSamePolicy && old.slab[slot].pointee.isMain, budget)
+          word, hash &<< bits, isSamePolicy ? old.entries.link(slot).pointee : nil,
+          uses: common.isAdaptive ? 0 : UInt32(clamping: old.policy.uses(slot, word, old.entries)),
+          word.isTimed ? old.entries.slab.times(slot)?.pointee : nil,
+          isMain: isSamePolicy && old.entries.slab[slot].pointee.isMain, budget)
         place.pointee.uses = 1
       } catch {
         // No memory for it: evicted.
@@ -78,14 +73,14 @@ extension MemoryTier {
     }
     budget.release(cost: lostCost, count: lost)
     shard.pointee.evictions.add(lost)
-    return FormerEntries(entries: old, lost: lost)
+    return FormerEntries(state: old, lost: lost)
   }
 
   /// Tells of the entries that found no memory, and releases them. No lock is held.
   func giveUp(_ former: consuming FormerEntries, at: Moment) {
     if former.lost == 0 { return }
     let now = at.time
-    former.entries.table.forEach { word in
+    former.state.entries.table.forEach { word in
       if word.uses == 1 { return }
       watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }

@@ -232,18 +232,24 @@ final class MemoryTier {
     _ hash: UInt64, _ body: (inout Shard, UInt64) throws(E) -> R
   ) throws(E) -> R {
     let held = holdByCall(hash)
-    defer { held.lock.unlock() }
+    defer { held.lock.unlockByCall() }
     return try body(&held.shard.pointee, held.hash)
+  }
+
+  @inline(never)
+  private func lockByCall(_ index: Int) -> ShardLock {
+    let lock = lock(index)
+    lock.lock()
+    return lock
   }
 
   @inline(__always)
   func with<R: ~Copyable>(
     index: Int, _ body: (inout Shard) -> R
   ) -> R {
-    let lock = lock(index)
-    lock.lock()
-    defer { lock.unlock() }
-    return body(&shard(index).pointee)
+    let lock = lockByCall(index)
+    defer { lock.unlockByCall() }
+    return body(&lock.shard.pointee)
   }
 
   /// Releases the blocks that have left. No lock is held.
@@ -259,7 +265,8 @@ final class MemoryTier {
     }
   }
 
-  @inline(__always)
+  /// Built for size it would clear them byte by byte.
+  @inline(never) @_optimize(speed)
   func makeDepartures() -> Departures {
     Departures(wantsTimes: onDeparture != nil, watch: .passUnretained(watch))
   }

@@ -1,16 +1,31 @@
 import CSystem
 
-/// The entries of one shard.
+/// The entries of one shard, or of a shadow (Shadow.swift), which has no table.
 struct Entries: ~Copyable {
   let position: ShardPosition
   var table = Table()
   var slab: Slab
+  /// Of a shadow, which keeps this memory: the words by the numbers of the slots.
+  private let words: UnsafeMutablePointer<Word>?
+  /// Whether the sketch counts the accesses here: the entries are a shard's, or the shadow has a
+  /// sketch of its own.
+  let countsAccesses: Bool
   private let inPlace = InPlace()
 
   /// `counts`: each slot has a count of uses.
   init(_ position: ShardPosition, counts: Bool) {
     self.position = position
     slab = Slab(counts: counts)
+    words = nil
+    countsAccesses = true
+  }
+
+  /// Of a shadow.
+  init(_ words: UnsafeMutablePointer<Word>, countsAccesses: Bool) {
+    position = ShardPosition()
+    slab = Slab(counts: false)
+    self.words = words
+    self.countsAccesses = countsAccesses
   }
 
   @inline(__always) var count: Int { table.count }
@@ -18,7 +33,8 @@ struct Entries: ~Copyable {
   /// The word of an entry that is there.
   @inline(__always)
   func place(of slot: Slot) -> Table.Place {
-    table.find(slot, slab[slot].pointee.hash).unsafelyUnwrapped
+    if _slowPath(words != nil) { return words.unsafelyUnwrapped + Int(slot.number) }
+    return table.find(slot, slab[slot].pointee.hash).unsafelyUnwrapped
   }
 
   /// Makes room for one more entry; fails with nothing changed.
@@ -90,6 +106,7 @@ struct Policy: ~Copyable {
   /// A shard's share of the policy's memory: this, and the rounding of its ghosts.
   static var size: Int { MemoryLayout<Policy>.size + 64 }
 
+  @inline(never)
   init(_ position: ShardPosition, _ common: CommonPolicy) {
     adaptive = Adaptive(position, common.selector)
     lists = ListPolicy(common.kind, common.lists(ofShard: Int(position.index)))

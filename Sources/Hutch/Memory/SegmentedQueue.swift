@@ -63,23 +63,6 @@ struct Mode {
   }
 }
 
-/// The state of a segmented queue.
-protocol QueueStore: ForwardLinkStore, ~Copyable {
-  /// Where the uses of an entry are; valid until an entry comes or goes.
-  associatedtype Place
-  /// True if the sketch counts the accesses here: this is the cache itself, or has its own sketch.
-  var counts: Bool { get }
-  /// The key in the sketch.
-  func key(_ slot: Slot) -> UInt32
-  /// The key among the ghosts.
-  func ghost(_ slot: Slot) -> UInt32
-  func place(of slot: Slot) -> Place
-  func uses(_ place: Place) -> UInt64
-  func isMain(_ slot: Slot) -> Bool
-  func set(_ place: Place, uses: UInt64)
-  func set(_ slot: Slot, isMain: Bool)
-}
-
 /// Where costs differ and the limit is one of cost, both queues go by age and cost
 /// (CostLists.swift), and frequencies are compared per cost. Where they do not, each queue is one
 /// list.
@@ -104,22 +87,22 @@ struct SegmentedQueue: ~Copyable {
 
   // MARK: a new key
 
-  /// Decides where it goes. `isFull`: something has to go for it.
+  /// Decides where it goes. `isFull`: something has to go for it. The sketch has counted the
+  /// access.
   @_optimize(speed)
-  mutating func prepare<Store: QueueStore & ~Copyable>(
+  mutating func prepare(
     _ key: UInt32, ghost: UInt32, costClass: UInt32, isFull: Bool, _ mode: Mode,
-    _ sketch: borrowing FrequencySketch, _ ghosts: inout Ghosts, _ store: borrowing Store
+    _ sketch: borrowing FrequencySketch, _ ghosts: inout Ghosts, _ entries: borrowing Entries
   ) {
     now &+= 1
-    if store.counts { sketch.increment(key) }
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
-      let candidate = mainCandidate(mode, sparing: .none, sketch, store)?.slot
+      let candidate = mainCandidate(mode, sparing: .none, sketch, entries)?.slot
     {
       let (ours, theirs) = compare(
-        sketch.estimate(key), costClass, sketch.estimate(store.key(candidate)),
-        store.link(candidate).pointee.costClass)
+        sketch.estimate(key), costClass, sketch.estimate(entries.key(candidate)),
+        entries.link(candidate).pointee.costClass)
       goesToMain = ours > theirs || (!weighs && yields(candidate))
     }
     if isKnown && goesToMain { ghosts.remove(ghost) }
@@ -156,52 +139,52 @@ struct SegmentedQueue: ~Copyable {
 
   /// Puts it where it was decided; it has no uses yet.
   @_optimize(speed)
-  mutating func admit<Store: QueueStore & ~Copyable>(
+  mutating func admit(
     _ slot: Slot, costClass: UInt32, _ mode: Mode, _ sketch: borrowing FrequencySketch,
-    _ store: borrowing Store
+    _ entries: borrowing Entries
   ) {
     if goesToMain {
-      store.link(slot).pointee.tag(costClass: costClass, level: 0)
-      pushMain(slot, mode, sketch, store)
+      entries.link(slot).pointee.tag(costClass: costClass, level: 0)
+      pushMain(slot, mode, sketch, entries)
     } else {
-      window.pushAtOnce(slot, costClass: costClass, at: now, store)
+      window.pushAtOnce(slot, costClass: costClass, at: now, entries)
     }
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
     // is too wide for the mode.
     if !mode.isClock && window.count > target(mode, of: count),
-      let first = window.first(sparing: slot, at: now, weighs: weighs, store)
+      let first = window.first(sparing: slot, at: now, weighs: weighs, entries)
     {
       // It keeps its uses: to clear them would cost a line more, of an entry that no call asked
       // for, and a trim by frequency would know nothing of them.
-      window.pop(first, store)
-      pushMain(first, mode, sketch, store)
+      window.pop(first, entries)
+      pushMain(first, mode, sketch, entries)
     }
   }
 
   /// Takes over an entry as it was.
-  mutating func adopt<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, isMain: Bool, _ store: borrowing Store
+  mutating func adopt(
+    _ slot: Slot, isMain: Bool, _ entries: borrowing Entries
   ) {
     if isMain {
-      main.push(slot, at: now, store)
+      main.push(slot, at: now, entries)
     } else {
-      window.push(slot, at: now, store)
+      window.push(slot, at: now, entries)
     }
   }
 
   /// The entry goes. Whether its slot is free; if not, `takeFreed` will give it.
   @inline(__always)
-  mutating func forget<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, isMain: Bool, _ store: borrowing Store
+  mutating func forget(
+    _ slot: Slot, isMain: Bool, _ entries: borrowing Entries
   ) -> Bool {
-    isMain ? main.remove(slot, store) : window.remove(slot, store)
+    isMain ? main.remove(slot, entries) : window.remove(slot, entries)
   }
 
   /// See CostLists.
   @inline(__always)
-  mutating func takeFreed<Store: QueueStore & ~Copyable>(_ store: borrowing Store) -> Slot? {
-    window.takeFreed(store) ?? main.takeFreed(store)
+  mutating func takeFreed(_ entries: borrowing Entries) -> Slot? {
+    window.takeFreed(entries) ?? main.takeFreed(entries)
   }
 
   @inline(__always)
@@ -210,29 +193,29 @@ struct SegmentedQueue: ~Copyable {
   }
 
   @inline(never)
-  private mutating func pushMain<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
+  private mutating func pushMain(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
   ) {
-    store.set(slot, isMain: true)
+    entries.set(slot, isMain: true)
     if _slowPath(weighs) {
-      setLevel(slot, mode, sketch, store)
-      main.push(slot, at: now, store)
+      setLevel(slot, mode, sketch, entries)
+      main.push(slot, at: now, entries)
     } else {
-      main.pushAtOnce(slot, costClass: store.link(slot).pointee.costClass, at: now, store)
+      main.pushAtOnce(slot, costClass: entries.link(slot).pointee.costClass, at: now, entries)
     }
   }
 
   /// Where costs count: a level for each doubling of uses, which counts as much as a halving of
   /// cost.
   @inline(never)
-  private mutating func setLevel<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
+  private mutating func setLevel(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
   ) {
-    let link = store.link(slot)
+    let link = entries.link(slot)
     var level: UInt32 = 0
     if mode.levels {
       // 0...15: at most 3.
-      let uses = UInt32(truncatingIfNeeded: sketch.estimate(store.key(slot)))
+      let uses = UInt32(truncatingIfNeeded: sketch.estimate(entries.key(slot)))
       level = 31 &- UInt32((uses | 1).leadingZeroBitCount)
     }
     link.pointee.tag(costClass: link.pointee.costClass, level: level)
@@ -240,12 +223,12 @@ struct SegmentedQueue: ~Copyable {
 
   /// Another round in the main queue.
   @inline(never)
-  private mutating func renewMain<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
+  private mutating func renewMain(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
   ) {
-    main.pop(slot, store)
-    if weighs { setLevel(slot, mode, sketch, store) }
-    main.pushAtOnce(slot, at: now, store)
+    main.pop(slot, entries)
+    if weighs { setLevel(slot, mode, sketch, entries) }
+    main.push(slot, at: now, entries)
   }
 
   // MARK: an eviction
@@ -253,29 +236,29 @@ struct SegmentedQueue: ~Copyable {
   /// The main queue's next to go: the first that the hand finds without uses, each of which
   /// it takes and counts in the sketch. It stays at the head.
   @inline(never)
-  private mutating func mainCandidate<Store: QueueStore & ~Copyable>(
+  private mutating func mainCandidate(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
-    _ store: borrowing Store
-  ) -> (slot: Slot, place: Store.Place)? {
+    _ entries: borrowing Entries
+  ) -> (slot: Slot, place: Table.Place)? {
     var steps = 0
-    while let head = main.first(sparing: spared, at: now, weighs: weighs, store) {
+    while let head = main.first(sparing: spared, at: now, weighs: weighs, entries) {
       steps += 1
-      let place = store.place(of: head)
-      let uses = store.uses(place)
+      let place = entries.place(of: head)
+      let uses = entries.uses(place)
       if uses == 0 || steps > SegmentedQueue.mostSteps { return (head, place) }
-      if store.counts { sketch.increment(store.key(head)) }
-      store.set(place, uses: mode.isClock ? 0 : uses - 1)
-      renewMain(head, mode, sketch, store)
+      if entries.countsAccesses { sketch.increment(entries.key(head)) }
+      entries.set(place, uses: mode.isClock ? 0 : uses - 1)
+      renewMain(head, mode, sketch, entries)
     }
     return nil
   }
 
   /// The entry to go; nil: there is none but the spared one.
   @_optimize(speed)
-  mutating func victim<Store: QueueStore & ~Copyable>(
+  mutating func victim(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
-    _ ghosts: inout Ghosts, _ store: borrowing Store
-  ) -> (slot: Slot, place: Store.Place)? {
+    _ ghosts: inout Ghosts, _ entries: borrowing Entries
+  ) -> (slot: Slot, place: Table.Place)? {
     let coming = goesToMain || !spared.isNone ? 0 : 1
     let target = target(mode, of: count)
     var steps = 0
@@ -284,75 +267,79 @@ struct SegmentedQueue: ~Copyable {
       let isMainsTurn =
         window.isEmpty || (!mode.isClock && window.count &+ coming <= target && !main.isEmpty)
       guard !isMainsTurn,
-        let head = window.first(sparing: spared, at: now, weighs: weighs, store)
+        let head = window.first(sparing: spared, at: now, weighs: weighs, entries)
       else {
-        guard let candidate = mainCandidate(mode, sparing: spared, sketch, store) else {
+        guard let candidate = mainCandidate(mode, sparing: spared, sketch, entries) else {
           // All that is left is in the window.
-          let head = window.first(sparing: spared, at: now, weighs: weighs, store)
-          return head.map { ($0, store.place(of: $0)) }
+          let head = window.first(sparing: spared, at: now, weighs: weighs, entries)
+          return head.map { ($0, entries.place(of: $0)) }
         }
-        if mode.isClock { ghosts.insert(store.ghost(candidate.slot)) }
+        if mode.isClock { ghosts.insert(entries.ghost(candidate.slot)) }
         return candidate
       }
-      let place = store.place(of: head)
+      let place = entries.place(of: head)
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
-        window.pop(head, store)
-        pushMain(head, mode, sketch, store)
+        window.pop(head, entries)
+        pushMain(head, mode, sketch, entries)
         let candidate =
-          mainCandidate(mode, sparing: spared, sketch, store) ?? (slot: head, place: place)
-        ghosts.insert(store.ghost(candidate.slot))
+          mainCandidate(mode, sparing: spared, sketch, entries) ?? (slot: head, place: place)
+        ghosts.insert(entries.ghost(candidate.slot))
         return candidate
       }
-      let uses = store.uses(place)
-      if store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
+      let uses = entries.uses(place)
+      if uses != 0 && entries.countsAccesses {
+        for _ in 0..<uses { sketch.increment(entries.key(head)) }
+      }
       if uses >= 2 {
-        window.pop(head, store)
-        store.set(place, uses: 0)
-        pushMain(head, mode, sketch, store)
-        if let candidate = mainCandidate(mode, sparing: spared, sketch, store) {
+        window.pop(head, entries)
+        entries.set(place, uses: 0)
+        pushMain(head, mode, sketch, entries)
+        if let candidate = mainCandidate(mode, sparing: spared, sketch, entries) {
           return candidate
         }
         continue
       }
       switch mode.exit {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
-        store.set(place, uses: 0)
-        window.pop(head, store)
-        window.push(head, at: now, store)
+        entries.set(place, uses: 0)
+        window.pop(head, entries)
+        window.push(head, at: now, entries)
         continue
       case .duel:
-        if let rival = mainCandidate(mode, sparing: spared, sketch, store) {
+        if let rival = mainCandidate(mode, sparing: spared, sketch, entries) {
           let (ours, theirs) = compare(
-            sketch.estimate(store.key(head)), store.link(head).pointee.costClass,
-            sketch.estimate(store.key(rival.slot)), store.link(rival.slot).pointee.costClass)
+            sketch.estimate(entries.key(head)), entries.link(head).pointee.costClass,
+            sketch.estimate(entries.key(rival.slot)), entries.link(rival.slot).pointee.costClass)
           if ours > theirs || (ours == theirs && uses > 0) {
-            window.pop(head, store)
-            store.set(place, uses: 0)
-            pushMain(head, mode, sketch, store)
+            window.pop(head, entries)
+            entries.set(place, uses: 0)
+            pushMain(head, mode, sketch, entries)
             return rival
           }
         }
       default: break
       }
-      ghosts.insert(store.ghost(head))
+      ghosts.insert(entries.ghost(head))
       return (head, place)
     }
   }
 
   /// From the first to go on, about.
-  func forEach<Store: QueueStore & ~Copyable>(_ store: borrowing Store, _ body: (Slot) -> Void) {
-    window.forEach(store, body)
-    main.forEach(store, body)
+  func forEach(_ entries: borrowing Entries, _ body: (Slot) -> Void) {
+    window.forEach(entries, body)
+    main.forEach(entries, body)
   }
 
   // MARK: for tests
 
-  func violation<Store: QueueStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
-    if let found = window.violation(store) ?? main.violation(store) { return found }
+  func violation(_ entries: borrowing Entries) -> StaticString? {
+    if let found = window.violation(entries) ?? main.violation(entries) { return found }
     var found: StaticString?
-    window.forEach(store) { if store.isMain($0) { found = "a window entry counts as main" } }
-    main.forEach(store) { if !store.isMain($0) { found = "a main entry does not count as main" } }
+    window.forEach(entries) { if entries.isMain($0) { found = "a window entry counts as main" } }
+    main.forEach(entries) {
+      if !entries.isMain($0) { found = "a main entry does not count as main" }
+    }
     return found
   }
 }

@@ -4,6 +4,7 @@
 /// the eviction of a neighbour.
 extension Shard {
   /// Reclaims the expired entries among 256 slots; false: the departures are full, come back.
+  @inline(never)
   mutating func reclaim(
     chunk: Int, at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
@@ -54,6 +55,7 @@ extension Shard {
   /// Removes the entries that `isWanted` chooses, of those with the home line of `hash` and not
   /// before it, while the tier holds more than `cost`; 0: all of them, since entries may cost
   /// nothing. Returns where to go on, which is `hash` again if the departures are full.
+  @inline(never)
   mutating func removeLine(
     at hash: UInt64, _ cause: DepartureCause, at moment: Moment, _ budget: borrowing Budget,
     downTo cost: UInt64 = 0, into departures: inout Departures,

@@ -309,8 +309,11 @@ struct Shard: ~Copyable {
     entries.slab.setMain(slot, entries.isMain(old))
     block.slot = slot.number
     policy.adaptive.move(from: old, to: slot, charge: charge, entries)
-    policy.forget(old, &entries)
+    forget(old)
   }
+
+  @inline(never)
+  private mutating func forget(_ slot: Slot) { policy.forget(slot, &entries) }
 
   private mutating func reserveTimesOfNext(
     _ budget: borrowing Budget, _ charge: UInt64
@@ -413,23 +416,9 @@ struct Shard: ~Copyable {
     return block
   }
 
-  /// Evicts until the tier is within its limits; false if more than the departures hold, or
-  /// more than this shard has, must go.
-  mutating func shrink(
-    at: Moment, _ budget: borrowing Budget, into departures: inout Departures
-  ) -> Bool {
-    if !budget.isWithinLimits { _ = reclaimSome(at: at, budget, into: &departures) }
-    while !budget.isWithinLimits {
-      guard !departures.isFull, let victim = policy.victim(sparing: .none, entries) else {
-        return false
-      }
-      evict(victim, at: at, budget, into: &departures)
-    }
-    return true
-  }
-
-  /// Evicts what has to go for a put elsewhere, until that is enough, the departures are full or
-  /// nothing is left to go.
+  /// Evicts what has to go for a put elsewhere, or with 0 and 0 for new limits, until that is
+  /// enough, the departures are full or nothing is left to go.
+  @inline(never)
   mutating func makeRoom(
     cost: UInt64, count: UInt64, at: Moment, _ budget: borrowing Budget,
     into departures: inout Departures
@@ -455,28 +444,25 @@ struct Shard: ~Copyable {
     return true
   }
 
-  /// Everything, at once; what was there is the caller's to free, with no lock held.
-  mutating func detach(_ budget: borrowing Budget, _ common: CommonPolicy) -> DetachedEntries {
-    var old = Entries(entries.position, counts: entries.slab.counts)
+  /// Takes everything out at once, and leaves an empty state under this policy. What was there is
+  /// the caller's: to free with no lock held.
+  @inline(never)
+  mutating func detach(_ position: ShardPosition, _ common: CommonPolicy) -> DetachedEntries {
+    // Another policy has other slots. It may have come since the entries did.
+    var old = Entries(position, counts: !common.isAdaptive)
     swap(&old, &entries)
     // Made here: a policy takes the selector's lock, which belongs under the shard's.
-    var oldPolicy = Policy(entries.position, common)
+    var oldPolicy = Policy(position, common)
     swap(&oldPolicy, &policy)
-    budget.release(cost: cost.value, count: count.value)
-    forgetSums()
-    return DetachedEntries(entries: old, policy: oldPolicy)
-  }
-
-  /// The entries belong to another owner now.
-  func forgetSums() {
     cost.subtract(cost.value)
     count.subtract(count.value)
     unbacked.subtract(unbacked.value)
     timed.subtract(timed.value)
+    return DetachedEntries(entries: old, policy: oldPolicy)
   }
 }
 
-/// The entries of a shard before it was cleared. The owner has the tier's references to the
+/// The entries of a shard before it got a new state. The owner has the tier's references to the
 /// blocks.
 struct DetachedEntries: ~Copyable {
   let entries: Entries

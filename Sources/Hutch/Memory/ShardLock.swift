@@ -177,6 +177,7 @@ struct ShardLock {
   }
 
   @inline(__always) func unlock() { inner.unlock() }
+  @inline(never) func unlockByCall() { inner.unlock() }
 
   /// If there is one. The lock is held.
   @inline(never)

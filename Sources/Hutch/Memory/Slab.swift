@@ -41,6 +41,8 @@ struct Slab: ~Copyable {
   }
 
   static var chunkSize: Int { 256 }
+  /// Of slots without a count of uses.
+  static var bytesPerChunk: Int { chunkSize * MemoryLayout<Entry>.stride }
 
   private struct Chunk {
     var entries: UnsafeMutableRawPointer

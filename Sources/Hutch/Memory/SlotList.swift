@@ -5,12 +5,7 @@ struct Links: BitwiseCopyable {
   var older = Slot.none
 }
 
-/// Where slots have links.
-protocol LinkStore: ~Copyable {
-  func links(_ slot: Slot) -> UnsafeMutablePointer<Links>
-}
-
-extension Entries: LinkStore {
+extension Entries {
   @inline(__always)
   func links(_ slot: Slot) -> UnsafeMutablePointer<Links> { slab.links(slot) }
 }
@@ -25,65 +20,64 @@ struct SlotList {
   @inline(__always) var isEmpty: Bool { length == 0 }
 
   @inline(__always)
-  mutating func push<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    store.links(slot).pointee = Links(older: newest)
-    if newest.isNone { oldest = slot } else { store.links(newest).pointee.newer = slot }
+  mutating func push(_ slot: Slot, _ entries: borrowing Entries) {
+    entries.links(slot).pointee = Links(older: newest)
+    if newest.isNone { oldest = slot } else { entries.links(newest).pointee.newer = slot }
     newest = slot
     length &+= 1
   }
 
   @inline(__always)
-  mutating func remove<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    let links = store.links(slot).pointee
+  mutating func remove(_ slot: Slot, _ entries: borrowing Entries) {
+    let links = entries.links(slot).pointee
     if links.newer.isNone {
       newest = links.older
     } else {
-      store.links(links.newer).pointee.older = links.older
+      entries.links(links.newer).pointee.older = links.older
     }
     if links.older.isNone {
       oldest = links.newer
     } else {
-      store.links(links.older).pointee.newer = links.newer
+      entries.links(links.older).pointee.newer = links.newer
     }
     length &-= 1
   }
 
   /// Takes a slot out and pushes it again.
   @inline(__always)
-  mutating func renew<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
+  mutating func renew(_ slot: Slot, _ entries: borrowing Entries) {
     if slot == newest { return }
-    remove(slot, store)
-    push(slot, store)
+    remove(slot, entries)
+    push(slot, entries)
   }
 
   /// The oldest but one that is spared.
   @inline(__always)
-  func first<Store: LinkStore & ~Copyable>(sparing spared: Slot, _ store: borrowing Store) -> Slot?
-  {
+  func first(sparing spared: Slot, _ entries: borrowing Entries) -> Slot? {
     if oldest.isNone { return nil }
-    let slot = oldest == spared ? store.links(oldest).pointee.newer : oldest
+    let slot = oldest == spared ? entries.links(oldest).pointee.newer : oldest
     return slot.isNone ? nil : slot
   }
 
   /// From the oldest on.
-  func forEach<Store: LinkStore & ~Copyable>(
-    _ store: borrowing Store, _ body: (Slot) -> Void
+  func forEach(
+    _ entries: borrowing Entries, _ body: (Slot) -> Void
   ) {
     var slot = oldest
     while !slot.isNone {
-      let next = store.links(slot).pointee.newer
+      let next = entries.links(slot).pointee.newer
       body(slot)
       slot = next
     }
   }
 
   /// The invariant that does not hold, or nil.
-  func violation<Store: LinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
+  func violation(_ entries: borrowing Entries) -> StaticString? {
     var found = 0
     var before = Slot.none
     var slot = oldest
     while !slot.isNone && found <= count {
-      let links = store.links(slot).pointee
+      let links = entries.links(slot).pointee
       if links.older != before { return "a list's links disagree" }
       found += 1
       before = slot

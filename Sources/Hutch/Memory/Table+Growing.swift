@@ -65,7 +65,6 @@ extension Table {
   }
 
   @inline(never)
-  @_optimize(speed)
   private mutating func grow(
     _ at: Int, _ segment: Segment, _ slab: borrowing Slab, expected: Int
   ) throws(Failure) {
@@ -104,7 +103,6 @@ extension Table {
   }
 
   @inline(never)
-  @_optimize(speed)
   private mutating func split(
     _ at: Int, _ segment: Segment, _ slab: borrowing Slab, expected: Int
   ) throws(Failure) {

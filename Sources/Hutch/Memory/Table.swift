@@ -70,6 +70,7 @@ struct Table: ~Copyable {
   var depth = 0 { didSet { shift = UInt64(63 - depth) } }
   private var shift: UInt64 = 63
   var count = 0
+  private let inPlace = InPlace()
 
   init() {}
 
@@ -359,5 +360,26 @@ extension UnownedBlock {
   @inline(__always)
   func hasKey(_ other: Bytes) -> Bool {
     hasKey(other.baseAddress.unsafelyUnwrapped, other.count)
+  }
+
+  /// Of a key of the same size, on the short path of a hit. A key of up to 16 bytes is compared as
+  /// two numbers, without a call.
+  @inline(__always)
+  func hasKeyBytes(
+    _ key: UnsafeRawPointer, _ count: Int, _ kind: HitPath.KeySize, _ shape: Shape
+  ) -> Bool {
+    let own = UnsafeRawPointer(raw + shape.header)
+    @inline(__always)
+    func isSame<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> Bool {
+      own.loadUnaligned(fromByteOffset: offset, as: type)
+        == key.loadUnaligned(fromByteOffset: offset, as: type)
+    }
+    switch kind {
+    case .any: return hasKey(key, count)
+    case .small where count < 8:
+      return _fastPath(isSame(0, UInt32.self)) && _fastPath(isSame(count &- 4, UInt32.self))
+    case .small, .short:
+      return _fastPath(isSame(0, UInt64.self)) && _fastPath(isSame(count &- 8, UInt64.self))
+    }
   }
 }
