@@ -16,6 +16,7 @@ let package = Package(
       dependencies: ["CHutch", "CSystem", "CSQLite"],
       swiftSettings: [
         .enableExperimentalFeature("Embedded", .when(configuration: .release)),
+        .enableExperimentalFeature("RawLayout"),
         .unsafeFlags(["-wmo"], .when(configuration: .release)),
         .unsafeFlags(["-Wwarning", "EmbeddedRestrictions"], .when(configuration: .debug)),
       ],

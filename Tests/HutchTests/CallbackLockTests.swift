@@ -246,7 +246,7 @@ import Testing
 
   @Test func aLockIsNoticed() async {
     await #expect(processExitsWith: .failure) {
-      let lock = try Lock()
+      let lock = Lock()
       lock.lock()
       ThreadState.within(UnsafeMutableRawPointer(bitPattern: 8)!) {}
     }

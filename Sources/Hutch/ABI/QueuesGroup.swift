@@ -176,7 +176,7 @@ public func hutch_group_create(
   _ queue: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   giving(out) { () throws(Failure) in
-    handOut(GroupHandle(try WorkGroup(by: try checked(queue, QueueHandle.self).queue)))
+    handOut(GroupHandle(WorkGroup(by: try checked(queue, QueueHandle.self).queue)))
   }
 }
 

@@ -15,7 +15,7 @@ final class BackedReview {
   private unowned(unsafe) let clock: Clock
   private let order: WriteOrder
   /// Held for one slice. Taken before stripes. It protects `position` and `reviewed`.
-  private let lock: Lock
+  private let lock = Lock()
   private var position: UInt64 = 0
   /// The return that `position` belongs to.
   private var reviewed: UInt64 = 0
@@ -27,17 +27,10 @@ final class BackedReview {
 
   private static let entriesInSlice = 64
 
-  private init(_ memory: MemoryTier, _ order: WriteOrder, _ clock: Clock, _ lock: consuming Lock) {
+  init(_ memory: MemoryTier, _ order: WriteOrder, _ clock: Clock) {
     self.memory = memory
     self.order = order
     self.clock = clock
-    self.lock = lock
-  }
-
-  static func make(
-    _ memory: MemoryTier, _ order: WriteOrder, _ clock: Clock
-  ) throws(Failure) -> BackedReview {
-    BackedReview(memory, order, clock, try Lock())
   }
 
   var isUnderWay: Bool {

@@ -149,7 +149,7 @@ extension Cache {
         return LoadAnswer(.wouldBlock)
       }
       if now >= end { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
-      if flight.changed == nil { flight.changed = try Condition() }
+      if flight.changed == nil { flight.changed = Condition() }
       let until = min(end, leadEnds)
       flight.changed!.wait(loads.lock, nanoseconds: until - now)
     }

@@ -48,10 +48,10 @@ final class Cache {
   /// Nil: a cache in memory.
   let storage: (any Storage)?
   let clock: Clock
-  let life: Lifecycle
-  let parts: Parts
   /// See Process.forks.
   let forks = Process.forks
+  let parts: Parts
+  let life: Lifecycle
   /// Where the handles find this cache, which it does not keep alive.
   var place: Unmanaged<CachePlace>?
   /// Whether a host's object has ever been put with a tag. Relaxed: the thread that has put one

@@ -23,12 +23,8 @@ final class ListenerPlace {
   /// The kinds that the listener wants. Release when it is set, acquire when it is read.
   private let wanted = Atomic<UInt32>(0)
   /// Protects `listener`. No other lock is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   private var listener: Listener?
-
-  private init(_ lock: consuming Lock) { self.lock = lock }
-
-  static func make() throws(Failure) -> ListenerPlace { ListenerPlace(try Lock()) }
 
   /// Puts a listener in the place of the one that is there, which is given back; nil: none. Its
   /// release comes when its last call is over, with the last reference: to be given up with no
@@ -77,20 +73,15 @@ final class Events {
   private final class Lane {
     /// Protects the lane and the states of its events. Taken after a stripe; nothing is taken
     /// under it, and it is not held during a callback.
-    let lock: Lock
+    let lock = Lock()
     /// That an event is over.
-    let told: Condition
+    let told = Condition()
     var first: Event?
     var last: Event?
     /// How many are pending.
     var pending = 0
     var isInDelivery = false
     var waiters = 0
-
-    init(_ lock: consuming Lock, _ told: consuming Condition) {
-      self.lock = lock
-      self.told = told
-    }
 
     /// Before the first event of the same key with a newer version, whose write waits, else at
     /// the end.
@@ -119,33 +110,23 @@ final class Events {
   /// The cache, as ThreadState knows it. Set before the first listener.
   var owner: UnsafeMutableRawPointer?
   /// The listener's: lanes are made before it is put there.
-  private let place: ListenerPlace
-  private let logger: Log
+  private let place = ListenerPlace()
+  private let logger = Log()
   /// Lanes with events that are ready, a bit each; any bit for lines of the log. Release when an
   /// event becomes ready, acquire for the delivery.
   private let owed = Atomic<UInt64>(0)
   /// Protects the making of `lanes`; the place's is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   /// Once made, never changed.
   private var lanes: [Lane] = []
   /// Release after the lanes were made; acquire by a delivery, which may hold no lock that the
   /// maker held.
   private let hasLanes = Atomic<Bool>(false)
 
-  private init(_ lock: consuming Lock, _ place: ListenerPlace, _ logger: Log) {
-    self.lock = lock
-    self.place = place
-    self.logger = logger
-  }
-
-  static func make() throws(Failure) -> Events {
-    Events(try Lock(), try ListenerPlace.make(), try Log.make())
-  }
-
   /// For the child of a fork: events of none so far. `takeOver` is owed.
-  func makeForChild() throws(Failure) -> Events {
-    let events = try Events.make()
-    if hasLanes.load(ordering: .relaxed) { events.put(try Events.makeLanes()) }
+  func makeForChild() -> Events {
+    let events = Events()
+    if hasLanes.load(ordering: .relaxed) { events.put(Events.makeLanes()) }
     return events
   }
 
@@ -156,9 +137,9 @@ final class Events {
     logger.takeOver(old.logger)
   }
 
-  private static func makeLanes() throws(Failure) -> [Lane] {
+  private static func makeLanes() -> [Lane] {
     var made: [Lane] = []
-    for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
+    for _ in 0..<Stripes.count { made.append(Lane()) }
     return made
   }
 
@@ -172,7 +153,7 @@ final class Events {
   /// As ListenerPlace.put. `watch` is told which kinds are listened to, in the order of such calls:
   /// a lock is held, and it takes none.
   func listen(_ new: Listener?, _ watch: (UInt32) -> Void) throws(Failure) {
-    let made = new == nil ? [] : try Events.makeLanes()
+    let made = new == nil ? [] : Events.makeLanes()
     lock.lock()
     if lanes.isEmpty && new != nil { put(made) }
     let old = place.put(new)

@@ -35,7 +35,7 @@ struct Lifecycle: ~Copyable {
 
   init(isAsleep: Bool = false, storageBelongsToParent: Bool = false) throws(Failure) {
     let gate = try Gate()
-    let maintenanceLock = try Lock()
+    let maintenanceLock = Lock()
     self.gate = gate
     self.maintenanceLock = maintenanceLock
     self.storageBelongsToParent = storageBelongsToParent

@@ -11,23 +11,16 @@ import Synchronization
 final class Log {
   static let mostInASecond: UInt64 = 32
 
-  let place: ListenerPlace
+  let place = ListenerPlace()
   /// The path that was opened; ends with NUL. Set before the cache is shared.
   private var directory: UnsafeMutablePointer<CChar>?
   /// Protects what follows. Nothing is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   private var first: Event?
   private var last: Event?
   private var leftOut: UInt64 = 0
   private var second: Int64 = 0
   private var inSecond: UInt64 = 0
-
-  private init(_ place: ListenerPlace, _ lock: consuming Lock) {
-    self.place = place
-    self.lock = lock
-  }
-
-  static func make() throws(Failure) -> Log { Log(try ListenerPlace.make(), try Lock()) }
 
   deinit { free(directory) }
 

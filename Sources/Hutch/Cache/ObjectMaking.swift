@@ -23,16 +23,9 @@ final class ObjectMaking {
   }
 
   /// Protects the list and its flights. No other lock is taken under it.
-  private let lock: Lock
-  private let over: Condition
+  private let lock = Lock()
+  private let over = Condition()
   private var first: Flight?
-
-  init() throws(Failure) {
-    let lock = try Lock()
-    let over = try Condition()
-    self.lock = lock
-    self.over = over
-  }
 
   /// The block of the object, which `make` makes if no other thread does. No lock is held.
   func object(

@@ -29,10 +29,10 @@ struct Parts: ~Copyable {
   let upkeep: TaskQueue
   /// Makes changes of limits and of options one after the other. It is held for the evictions that
   /// a change of limits asks for, and for their commit.
-  let limitsChange: Lock
+  let limitsChange = Lock()
   /// Protects the cache's `memoryLimits`, `memoryPolicy` and `pressure`: reads, and the moment of a
   /// change. O(1).
-  let limitsLock: Lock
+  let limitsLock = Lock()
 
   /// A function, not an initialiser: that would own its arguments, and give each back in every step
   /// that fails.
@@ -41,18 +41,16 @@ struct Parts: ~Copyable {
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
     _ events: Events, _ upkeep: TaskQueue, _ hosts: QueueHandle?
   ) throws(Failure) -> Parts {
-    let limitsChange = try Lock()
-    let limitsLock = try Lock()
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
-    let review = try BackedReview.make(memory, order, clock)
-    let releases = try ReleaseQueue()
-    let making = try ObjectMaking()
+    let review = BackedReview(memory, order, clock)
+    let releases = ReleaseQueue()
+    let making = ObjectMaking()
     return Parts(
       order: order, loads: loads, events: events,
       writeBack: WriteBack(memory, order, events, clock, values), review: review,
       releases: releases, making: making, tasks: hosts?.queue ?? upkeep, hosts: hosts,
-      upkeep: upkeep, limitsChange: limitsChange, limitsLock: limitsLock)
+      upkeep: upkeep)
   }
 
   static func make(
@@ -60,7 +58,7 @@ struct Parts: ~Copyable {
     _ options: TaskOptions
   ) throws(Failure) -> Parts {
     try make(
-      memory, clock, values, versions, try Events.make(), try options.makeQueue(), options.hosts)
+      memory, clock, values, versions, Events(), try options.makeQueue(), options.hosts)
   }
 
   /// For the child of a fork. The host's listener and logger, the settings of the queue, and
@@ -69,7 +67,7 @@ struct Parts: ~Copyable {
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues
   ) throws(Failure) -> Parts {
     let parts = try Parts.make(
-      memory, clock, values, order.versions, try events.makeForChild(),
+      memory, clock, values, order.versions, events.makeForChild(),
       try upkeep.makeForChild(), try hosts?.makeForChild())
     if writeBack.mayHaveDirty { parts.writeBack.begin() }
     if review.isUnderWay { parts.review.begin() }

@@ -31,11 +31,6 @@ final class WriteBackQueue {
   /// The most entries of a batch, which are written together.
   private static let batch = 64
 
-  /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
-  /// shard's lock; only a lane's is taken under it.
-  private let lock: Lock
-  /// Signalled when a batch has been written while a thread waits for it.
-  private let written: Condition
   /// Chains by hash, and the number of entries in all of them. The number changes under the lock,
   /// with release. Readers load it without the lock, with acquire: a reader that does not find an
   /// entry here because the store has it finds the entry in the store.
@@ -64,19 +59,17 @@ final class WriteBackQueue {
   /// The number of reads that found their entry here. Relaxed: it is a statistic.
   private let hitCount = Atomic<UInt64>(0)
 
-  private init(
-    _ lock: consuming Lock, _ written: consuming Condition,
-    _ table: consuming ChainedTable<StagedEntry>
-  ) {
-    self.lock = lock
-    self.written = written
-    self.table = table
-  }
+  // The last: the instructions that reach the fields before them are shorter.
+  /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
+  /// shard's lock; only a lane's is taken under it.
+  private let lock = Lock()
+  /// Signalled when a batch has been written while a thread waits for it.
+  private let written = Condition()
+
+  private init(_ table: consuming ChainedTable<StagedEntry>) { self.table = table }
 
   static func make() throws(Failure) -> WriteBackQueue {
-    let lock = try Lock()
-    let written = try Condition()
-    return WriteBackQueue(lock, written, try ChainedTable(size: 256))
+    WriteBackQueue(try ChainedTable(size: 256))
   }
 
   /// True if so many entries wait that a call should write a batch.

@@ -28,7 +28,7 @@ final class AccessTimes {
 
   /// Protects both tables, but for the copies of keys in `leaving`, which only
   /// the writer frees. No other lock is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   /// The tier's. It changes only while nothing has gathered.
   var hash: KeyedHash
   private var gathering = Table()
@@ -38,11 +38,7 @@ final class AccessTimes {
   /// In both tables. Relaxed: a question may miss an access that comes at the same moment.
   private let total = Atomic<Int>(0)
 
-  init(_ hash: KeyedHash) throws(Failure) {
-    let lock = try Lock()
-    self.lock = lock
-    self.hash = hash
-  }
+  init(_ hash: KeyedHash) { self.hash = hash }
 
   deinit {
     AccessTimes.empty(&gathering)

@@ -5,7 +5,7 @@ import Synchronization
 /// its.
 ///
 /// The writer lock is `mutex` within the process, and the turn on `hutch.lock` among processes
-/// (Membership). `withTurn` takes both. It protects the fields below `mutex` here, and the owners
+/// (Membership). `withTurn` takes both. It protects the fields of that mark here, and the owners
 /// that say so in their heads: `manifest` with its meta row, Evictor, Sweeper, Content but for
 /// `inFlight`, Membership but for its atomics. It is held for a transaction, a checkpoint, an
 /// unlink. Its place in the order of locks is in the head of DiskTier.
@@ -45,9 +45,6 @@ final class Committer {
   /// Replaced in the child of a fork, before the child has other threads.
   private(set) var idle = IdleSearch()
 
-  /// The part of the writer lock that is this process's. `beginTurn` and a fork alone take it.
-  let mutex: Lock
-
   // MARK: under the writer lock
 
   /// Nil while the tier is out of service, or asleep after a fork.
@@ -67,16 +64,16 @@ final class Committer {
   /// Not under the writer lock: the leader's, which alone uses it.
   var batch: [QueuedWrite] = []
   // The last, as in DiskTier.
+  /// The part of the writer lock that is this process's. `beginTurn` and a fork alone take it.
+  let mutex = Lock()
   let options: StorageOptions
 
   init(
-    _ options: StorageOptions, _ queue: WriteQueue, _ readers: Readers, _ accesses: AccessTimes,
-    _ members: Membership, _ service: Service, _ content: Content
-  ) throws(Failure) {
-    let mutex = try Lock()
-    self.mutex = mutex
-    counters = try DiskCounters()
+    _ options: StorageOptions, _ counters: DiskCounters, _ queue: WriteQueue, _ readers: Readers,
+    _ accesses: AccessTimes, _ members: Membership, _ service: Service, _ content: Content
+  ) {
     self.options = options
+    self.counters = counters
     self.queue = queue
     self.readers = readers
     self.accesses = accesses

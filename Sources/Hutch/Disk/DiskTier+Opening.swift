@@ -7,7 +7,7 @@ extension DiskTier {
   static func open(
     directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> DiskTier {
-    let tier = try DiskTier(directory, options, clock)
+    let tier = try DiskTier.make(directory, options, clock)
     try tier.committer.withTurn { () throws(Failure) in
       do throws(Failure) {
         guard directory.isOpen else {

@@ -153,9 +153,9 @@ import Synchronization
 final class DiskTier: Storage, ForkingStorage {
   let clock: Clock
   let queue: WriteQueue
-  let readers: Readers
+  let readers = Readers()
   let accesses: AccessTimes
-  let content: Content
+  let content = Content()
   let members: Membership
   let service: Service
   let committer: Committer
@@ -175,27 +175,30 @@ final class DiskTier: Storage, ForkingStorage {
   // The last, since it is long: the instructions that reach the fields before it are shorter.
   let options: StorageOptions
 
-  init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
-    let hash = try KeyedHash()
-    let queue = try WriteQueue.make()
-    let readers = try Readers()
-    let accesses = try AccessTimes(hash)
-    let shared = try SharedState.make(hash)
-    let members = Membership(shared, mayHaveOthers: options.sharing == .shared)
-    let service = try Service(directory)
-    let content = Content(try FilesInFlight.make())
-    let committer = try Committer(options, queue, readers, accesses, members, service, content)
+  private init(
+    _ directory: Directory, _ options: StorageOptions, _ clock: Clock, _ hash: KeyedHash,
+    _ queue: WriteQueue, _ shared: SharedState, _ counters: DiskCounters
+  ) {
     self.clock = clock
     self.options = options
     self.hash = hash
     self.queue = queue
-    self.readers = readers
-    self.accesses = accesses
-    self.members = members
-    self.service = service
-    self.content = content
-    self.committer = committer
-    counters = committer.counters
+    self.counters = counters
+    accesses = AccessTimes(hash)
+    members = Membership(shared, mayHaveOthers: options.sharing == .shared)
+    service = Service(directory)
+    committer = Committer(
+      options, counters, queue, readers, accesses, members, service, content)
+  }
+
+  /// Out of service, as yet. What can fail comes before the object.
+  static func make(
+    _ directory: Directory, _ options: StorageOptions, _ clock: Clock
+  ) throws(Failure) -> DiskTier {
+    let hash = try KeyedHash()
+    return DiskTier(
+      directory, options, clock, hash, try WriteQueue.make(), try SharedState.make(hash),
+      try DiskCounters())
   }
 
   var shared: SharedState { members.shared }

@@ -16,9 +16,8 @@ final class Readers {
     /// Protects `connection`, and is held by the read that uses it. The lock of the tier's state
     /// and that of the access times are the only ones taken under it. It is held for a statement,
     /// and not while a content file is read.
-    let lock: Lock
+    let lock = Lock()
     var connection: ReadConnection?
-    init() throws(Failure) { lock = try Lock() }
   }
 
   private let readers: [Reader]
@@ -35,9 +34,9 @@ final class Readers {
     let shared: UInt64
   }
 
-  init() throws(Failure) {
+  init() {
     var readers: [Reader] = []
-    for _ in 0..<Readers.count { readers.append(try Reader()) }
+    for _ in 0..<Readers.count { readers.append(Reader()) }
     self.readers = readers
   }
 

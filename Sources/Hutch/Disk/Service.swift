@@ -9,7 +9,7 @@ import Synchronization
 final class Service {
   /// Protects `place`, `reason`, `isTold` and the changes of `up`. No other lock is taken under it.
   /// `place` is changed with the writer lock held too, so a holder of either lock may read it.
-  private let lock: Lock
+  private let lock = Lock()
   /// Release when it changes, acquire by readers.
   private let up = Atomic<Bool>(false)
   /// Where the tier is, or was last.
@@ -25,11 +25,7 @@ final class Service {
   private let nextTry = Atomic<Int64>(0)
   private static let pauseBeforeTry: Int64 = 1_000_000_000
 
-  init(_ place: Directory) throws(Failure) {
-    let lock = try Lock()
-    self.lock = lock
-    self.place = place
-  }
+  init(_ place: Directory) { self.place = place }
 
   var isUp: Bool { up.load(ordering: .acquiring) }
 

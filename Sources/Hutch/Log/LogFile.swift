@@ -24,7 +24,7 @@ struct LogFile {
 /// file.
 final class LogDeadFiles {
   /// Protects `files`, and what is stored to `count`.
-  private let lock: Lock
+  private let lock = Lock()
   /// The number of settled files, which come first. Relaxed: a caller that settles them sees it.
   private let count = Atomic<Int>(0)
   private var files = GrowingArray<DeadFile>()
@@ -32,8 +32,6 @@ final class LogDeadFiles {
   private var moving = 0
   /// True if files have been added since `settle`. Protected by the directory's lock.
   private var hasNew = false
-
-  init() throws(Failure) { lock = try Lock() }
 
   @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 

@@ -48,8 +48,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// True from the first fork on that hands the directory on. Changes while no call uses the store.
   var hasForked = false
 
-  /// Protects the fields that follow, down to `hasBars`.
-  let stateLock: Lock
+  // Protected by `stateLock`, down to `hasBars`.
+
   /// All stores of this object, which keeps them mapped.
   private var stores: [LogStore] = []
   /// The directory of the newest store, or the one in which a store is to be opened.
@@ -78,8 +78,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// The strongest durability that this process's openings ask for. Relaxed.
   let ownDurability: Atomic<UInt32>
 
-  /// Held while the store is brought back into service, and while bars are dropped.
-  let serviceLock: Lock
   /// The times, by CLOCK_MONOTONIC, of the next look at the directory, and of the next try to open
   /// it again. Relaxed.
   let nextLook = Atomic<Int64>(0)
@@ -93,43 +91,46 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// True if the process's list has the directory. Relaxed.
   let isListed = Atomic<Bool>(true)
 
-  /// Protects `sweep` and `rebuild`.
-  let sweepLock: Lock
-  var sweep = LogSweep()
-  var rebuild = LogRebuild()
-
-  /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
-  /// byte, which the process's threads cannot keep from each other.
-  let contentLock: Lock
-  let content: Content
+  let content = Content()
   /// What removed files occupy that have not been deleted yet, as `stats` shows it. Relaxed.
   let removedBytes = Atomic<Int64>(0)
   /// How much of `loose` is of processes that have gone, as the opening has found it.
   var looseOfOthers = 0
+  var sweep = LogSweep()
+  var rebuild = LogRebuild()
+
   // The last, as in DiskTier.
+  /// Protects the fields from `stores` to `hasBars`.
+  let stateLock = Lock()
+  /// Held while the store is brought back into service, and while bars are dropped.
+  let serviceLock = Lock()
+  /// Protects `sweep` and `rebuild`.
+  let sweepLock = Lock()
+  /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
+  /// byte, which the process's threads cannot keep from each other.
+  let contentLock = Lock()
   let options: StorageOptions
 
-  private init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
+  private init(
+    _ directory: Directory, _ options: StorageOptions, _ clock: Clock, _ shared: LogShared,
+    _ counters: StorageCounters
+  ) {
     self.options = options
     self.clock = clock
     place = directory
     ownDurability = Atomic(options.durability.rawValue)
     livePolicy = Atomic((options.policy ?? .adaptive).rawValue)
-    shared = try LogShared()
-    counters = try StorageCounters()
+    self.shared = shared
+    self.counters = counters
     hash = shared.hash
-    stateLock = try Lock()
-    serviceLock = try Lock()
-    sweepLock = try Lock()
-    contentLock = try Lock()
-    content = Content(try FilesInFlight.make())
   }
 
   /// The store in a directory that nothing else of this process has open.
   static func open(
     directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> LogStorage {
-    let storage = try LogStorage(directory, options, clock)
+    let storage = LogStorage(
+      directory, options, clock, try LogShared(), try StorageCounters())
     do throws(Failure) {
       guard directory.isOpen else {
         throw Failure(.badDirectory, "the directory cannot be opened")

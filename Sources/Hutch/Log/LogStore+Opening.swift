@@ -64,7 +64,7 @@ extension LogStore {
       logFile.number, reach: min(1 << 40, IndexAt.seatCount << shift), least: 1 << 28)
     log.adviseRandom()
     try member.join(keepsOthersOut: keepsOthersOut)
-    return try LogStore(directory, member, indexFile, logFile, index, log, counters)
+    return LogStore(directory, member, indexFile, logFile, index, log, counters)
   }
 
   /// The checkpoint from which a new index can be made.

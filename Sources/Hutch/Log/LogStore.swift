@@ -132,8 +132,6 @@ final class LogStore: @unchecked Sendable {
   /// True while a thread of this process writes a checkpoint.
   let isWritingCheckpoint = Atomic<Bool>(false)
 
-  /// Held while the log is synced (LogStore+Durability). No lock is taken under it.
-  let syncLock: Lock
   /// What was appended before this address is on the disk. Stored with `syncLock` held, with
   /// release; loaded without it, with acquire.
   let synced = Atomic<UInt64>(0)
@@ -156,9 +154,9 @@ final class LogStore: @unchecked Sendable {
   unowned(unsafe) var clock: Clock?
   /// The entries that were removed so, and of which the observer is still to be told with no lock
   /// held.
-  let owed: LogOwed
+  let owed = LogOwed()
   /// Content files that no entry names any more.
-  let dead: LogDeadFiles
+  let dead = LogDeadFiles()
   /// Content files that are on their way to an entry. `loose` counts them.
   let inFlight: FilesInFlight
   /// The number of the content file that a touch carries from one entry to the next (0: there is
@@ -167,6 +165,8 @@ final class LogStore: @unchecked Sendable {
   var hasLostCarried = false
 
   // The last, as in DiskTier.
+  /// Held while the log is synced (LogStore+Durability). No lock is taken under it.
+  let syncLock = Lock()
   let hash: KeyedHash
   let check: LogCheck
   /// Changes only in the child of a fork, which has no other thread then.
@@ -178,12 +178,9 @@ final class LogStore: @unchecked Sendable {
     _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
     _ logFile: consuming Descriptor, _ index: consuming Mapping, _ log: consuming Mapping,
     _ counters: StorageCounters
-  ) throws(Failure) {
-    owed = try LogOwed()
-    dead = try LogDeadFiles()
-    syncLock = try Lock()
+  ) {
     let words = SharedWords(index.base)
-    inFlight = try FilesInFlight.make { words.add(IndexAt.loose, $0) }
+    inFlight = FilesInFlight { words.add(IndexAt.loose, $0) }
     self.counters = counters
     self.directory = directory
     self.member = member
@@ -335,7 +332,7 @@ final class LogOwed {
     let hash: UInt64
   }
 
-  private let lock: Lock
+  private let lock = Lock()
   /// The number of these entries. Relaxed: the thread that adds an entry sees it.
   private let count = Atomic<Int>(0)
   /// The keys, with the versions of the entries.
@@ -344,8 +341,6 @@ final class LogOwed {
   /// Whether there are damaged entries. Relaxed, as `count`.
   private let isDamaged = Atomic<Bool>(false)
   private static let mostDamaged = 1024
-
-  init() throws(Failure) { lock = try Lock() }
 
   @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 

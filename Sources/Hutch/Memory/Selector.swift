@@ -7,7 +7,7 @@ final class Selector {
   /// Protects `current` and every contest. Taken under a shard's lock, which is
   /// the order. A sample that finds it taken is dropped; only a shard that takes up a new
   /// tuning waits.
-  private let lock: Lock
+  private let lock = Lock()
   private var current: Tuning
   /// Which tuning is current: grows by one.
   let generation = Atomic<Int>(0)
@@ -19,7 +19,6 @@ final class Selector {
 
   /// The shadows get the memory that the sketch and so many shards leave.
   init(shardBits: UInt32) throws(Failure) {
-    lock = try Lock()
     current = try Tuning(
       capacity: 0, costLimit: 0, isFilling: false, after: nil, mostEntries: 0)
     let taken =

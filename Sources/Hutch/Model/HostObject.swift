@@ -73,7 +73,7 @@ extension UnownedBlock {
 /// releases them, or the end of the cache object.
 final class ReleaseQueue {
   /// Protects what follows. No other lock is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   /// The blocks, linked by their payloads, the oldest in front.
   private var first: UnsafeMutableRawPointer?
   private var last: UnsafeMutableRawPointer?
@@ -85,8 +85,6 @@ final class ReleaseQueue {
   var onWaiting: (() -> Void)?
   /// The cache, as ThreadState knows it. Set before the first push.
   var owner: UnsafeMutableRawPointer?
-
-  init() throws(Failure) { lock = try Lock() }
 
   var waiting: UInt64 { waitingCount.load(ordering: .relaxed) }
 

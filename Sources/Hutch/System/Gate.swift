@@ -21,16 +21,12 @@ struct Gate: ~Copyable {
   /// call would take its line from the others, twice.
   private let state: ThreadLines
   /// Protects only the waits.
-  private let lock: Lock
+  private let lock = Lock()
   /// Signals that no call is inside any more, or that the pause is over.
-  private let changed: Condition
+  private let changed = Condition()
 
   init() throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
     state = try ThreadLines()
-    self.lock = lock
-    self.changed = changed
   }
 
   private static func isEmpty(_ word: UInt64) -> Bool { word & countMask == 0 }

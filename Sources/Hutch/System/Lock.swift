@@ -3,6 +3,7 @@ import Synchronization
 
 /// Takes a mutex unless that takes longer. (The call wants a time of the wall clock, so if that
 /// clock jumps, the bound moves with it.)
+@inline(never)
 func lockMutex(
   _ mutex: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
 ) -> Bool {
@@ -19,13 +20,20 @@ func lockMutex(
   return true
 }
 
-/// A mutual exclusion lock: pthread_mutex_t at an address of its own, where ThreadSanitizer sees
-/// it. Its owner documents the order of locks and what the lock protects.
+/// A mutual exclusion lock: pthread_mutex_t, which ThreadSanitizer sees. It lies in its owner, so
+/// to make one cannot fail. Until it is used for the first time it may be moved: glibc's mutex has
+/// no address of itself. Its owner documents the order of locks and what the lock protects.
+@_rawLayout(like: pthread_mutex_t)
 struct Lock: ~Copyable {
-  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  @inline(__always)
+  private var mutex: UnsafeMutablePointer<pthread_mutex_t> {
+    withUnsafePointer(to: self) {
+      UnsafeMutableRawPointer(mutating: $0).assumingMemoryBound(to: pthread_mutex_t.self)
+    }
+  }
 
-  init() throws(Failure) {
-    mutex = try Allocation.one(pthread_mutex_t.self)
+  @inline(never)
+  init() {
     // Neither call can fail: glibc's attributes are plain memory of the caller.
     var attributes = pthread_mutexattr_t()
     pthread_mutexattr_init(&attributes)
@@ -34,10 +42,7 @@ struct Lock: ~Copyable {
     pthread_mutexattr_destroy(&attributes)
   }
 
-  deinit {
-    pthread_mutex_destroy(mutex)
-    free(mutex)
-  }
+  deinit { pthread_mutex_destroy(mutex) }
 
   @inline(__always)
   func lock() {
@@ -171,15 +176,19 @@ struct LockInPlace {
 }
 
 /// A condition variable on CLOCK_MONOTONIC.
+@_rawLayout(like: pthread_cond_t)
 struct Condition: ~Copyable {
-  private let condition: UnsafeMutablePointer<pthread_cond_t>
-
-  init() throws(Failure) {
-    condition = try Allocation.one(pthread_cond_t.self)
-    renew()
+  @inline(__always)
+  private var condition: UnsafeMutablePointer<pthread_cond_t> {
+    withUnsafePointer(to: self) {
+      UnsafeMutableRawPointer(mutating: $0).assumingMemoryBound(to: pthread_cond_t.self)
+    }
   }
 
+  init() { renew() }
+
   /// In the child of a fork: no thread waits.
+  @inline(never)
   func renew() {
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
@@ -188,10 +197,7 @@ struct Condition: ~Copyable {
     pthread_condattr_destroy(&attributes)
   }
 
-  deinit {
-    pthread_cond_destroy(condition)
-    free(condition)
-  }
+  deinit { pthread_cond_destroy(condition) }
 
   /// The caller holds the lock before and after. A wake may be spurious.
   func wait(_ lock: borrowing Lock) { pthread_cond_wait(condition, lock.address) }

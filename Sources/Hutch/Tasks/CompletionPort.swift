@@ -9,7 +9,7 @@ import Synchronization
 final class CompletionPort {
   /// Protects the list and `isClosed`. May be taken under a queue's lock; no lock is taken under
   /// it.
-  private let lock: Lock
+  private let lock = Lock()
   /// Linked by `laneNext`. The list has a reference to each.
   private var list = Lane()
   private var count = 0
@@ -19,10 +19,8 @@ final class CompletionPort {
   let forks = Process.forks
 
   init() throws(Failure) {
-    let lock = try Lock()
     let descriptor = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
     guard descriptor >= 0 else { throw .system("cannot make an eventfd") }
-    self.lock = lock
     self.descriptor = descriptor
     Process.watchForks()
   }

@@ -45,14 +45,6 @@ final class TaskQueue {
 
   static let mostThreads = 256
 
-  /// See above.
-  let lock: Lock
-  /// Workers sleep here.
-  let wake: Condition
-  /// The timekeeper sleeps here.
-  let wakeTimekeeper: Condition
-  /// Signals that a task has ended, or has left room.
-  let progress: Condition
   private let hasher: KeyedHash
   let deliver: Deliver
   let hasThreads: Bool
@@ -128,19 +120,20 @@ final class TaskQueue {
   var backgroundRests: Bool { !backgroundIsOff && background?.pointee.state == .ended }
   var ticks = 0
 
+  // The last: the instructions that reach the fields before them are shorter.
+  /// See above.
+  let lock = Lock()
+  /// Workers sleep here.
+  let wake = Condition()
+  /// The timekeeper sleeps here.
+  let wakeTimekeeper = Condition()
+  /// Signals that a task has ended, or has left room.
+  let progress = Condition()
+
   init(
     width: Int, hasThreads: Bool, length: Int, deliver: @escaping Deliver
   ) throws(Failure) {
-    let lock = try Lock()
-    let wake = try Condition()
-    let wakeTimekeeper = try Condition()
-    let progress = try Condition()
-    let hasher = try KeyedHash()
-    self.lock = lock
-    self.wake = wake
-    self.wakeTimekeeper = wakeTimekeeper
-    self.progress = progress
-    self.hasher = hasher
+    hasher = try KeyedHash()
     self.deliver = deliver
     self.hasThreads = hasThreads
     self.length = length

@@ -16,7 +16,7 @@ import Synchronization
 ///   given up  without a start: its tasks are cancelled, and there is no completion
 final class WorkGroup {
   /// Protects the fields below. May be taken under a queue's lock; no lock is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   /// Each with a reference.
   private var tasks = GrowingArray<TaskPointer>()
   private var isStarted = false
@@ -36,10 +36,7 @@ final class WorkGroup {
     var cancelled: UInt64
   }
 
-  init(by queue: TaskQueue) throws(Failure) {
-    lock = try Lock()
-    self.queue = queue
-  }
+  init(by queue: TaskQueue) { self.queue = queue }
 
   deinit {
     while let task = tasks.popLast() { task.drop() }

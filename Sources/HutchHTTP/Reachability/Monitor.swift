@@ -63,8 +63,8 @@ final class Monitor {
   }
 
   convenience init(_ plan: Plan) throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
+    let lock = Lock()
+    let changed = Condition()
     let routes = try Routes()
     guard curl_global_init(3) == CURLE_OK, let multi = curl_multi_init() else { throw .noMemory }
     self.init(plan, lock, changed, routes, multi)

@@ -68,8 +68,8 @@ final class Session {
   var nextCheck = Int64.max
 
   convenience init(_ configuration: consuming Configuration) throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
+    let lock = Lock()
+    let changed = Condition()
     let library = try Library.prepare(for: configuration)
     self.init(configuration, lock, changed, library)
   }

@@ -6,7 +6,8 @@
 //
 // It is compiled together with the engine, as one module, the way the library is:
 //
-//     swiftc -enable-experimental-feature Embedded -wmo -parse-as-library -swift-version 6 -Osize \
+//     swiftc -enable-experimental-feature Embedded \
+//     -enable-experimental-feature RawLayout -wmo -parse-as-library -swift-version 6 -Osize \
 //       -Xllvm -sil-disable-pass=closure-specialize \
 //       -Xcc -fmodule-map-file=include/module.modulemap \
 //       -Xcc -fmodule-map-file=Sources/CSystem/module.modulemap \

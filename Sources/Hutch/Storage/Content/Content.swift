@@ -8,13 +8,11 @@ import CSystem
 /// an orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
 final class Content {
   /// Files whose entries are not committed yet. It has a lock of its own.
-  private(set) var inFlight: FilesInFlight
+  private(set) var inFlight = FilesInFlight()
   private var trash = Trash()
   var orphans = OrphanSweep()
   /// When the last sweep for the files of other processes began; CLOCK_MONOTONIC.
   private var swept = Clock.read(CLOCK_MONOTONIC)
-
-  init(_ inFlight: FilesInFlight) { self.inFlight = inFlight }
 
   // MARK: removed files
 

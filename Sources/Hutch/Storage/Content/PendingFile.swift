@@ -153,7 +153,7 @@ final class PendingFile {
 /// once do so in different folders.
 final class FilesInFlight {
   /// Protects what follows. Nothing is taken under it.
-  private let lock: Lock
+  private let lock = Lock()
   private var numbers = GrowingArray<UInt64>()
   /// Called with 1 before a name begins, and with -1 when it has ended, for a store that counts
   /// such files where other processes see it. Nil: the store does not count them.
@@ -163,14 +163,7 @@ final class FilesInFlight {
   private var folder: UInt8 = 0
   private static let namesInFolder: UInt64 = 1024
 
-  private init(_ lock: consuming Lock, _ count: ((Int) -> Void)?) {
-    self.lock = lock
-    self.count = count
-  }
-
-  static func make(count: ((Int) -> Void)? = nil) throws(Failure) -> FilesInFlight {
-    FilesInFlight(try Lock(), count)
-  }
+  init(count: ((Int) -> Void)? = nil) { self.count = count }
 
   /// The store that counts has gone.
   func stopCounting() { lock.withLock { count = nil } }

@@ -5,13 +5,6 @@ import Synchronization
 /// their order, as reads see them; and the keys that are barred because a commit failed. One of the
 /// threads that wait leads: it commits the writes of all of them.
 final class WriteQueue {
-  /// Protects everything here. Taken under a stripe, the store's own lock for writing, or none; no
-  /// other lock is taken under it. Held for O(1), or for a batch of writes or of bars; never for
-  /// I/O.
-  private let lock: Lock
-  /// That `isLed` or an `isDone` has changed.
-  private let changed: Condition
-
   private var first: QueuedWrite?
   private var last: QueuedWrite?
   private var lastSequence: UInt64 = 0
@@ -32,19 +25,18 @@ final class WriteQueue {
   /// that has submitted a write sees it.
   private let overlaid = Atomic<Int>(0)
 
-  private init(
-    _ lock: consuming Lock, _ changed: consuming Condition,
-    _ table: consuming ChainedTable<QueuedWrite>
-  ) {
-    self.lock = lock
-    self.changed = changed
-    self.table = table
-  }
+  // The last: the instructions that reach the fields before them are shorter.
+  /// Protects everything here. Taken under a stripe, the store's own lock for writing, or none; no
+  /// other lock is taken under it. Held for O(1), or for a batch of writes or of bars; never for
+  /// I/O.
+  private let lock = Lock()
+  /// That `isLed` or an `isDone` has changed.
+  private let changed = Condition()
+
+  private init(_ table: consuming ChainedTable<QueuedWrite>) { self.table = table }
 
   static func make() throws(Failure) -> WriteQueue {
-    let lock = try Lock()
-    let changed = try Condition()
-    return WriteQueue(lock, changed, try ChainedTable(size: 1024))
+    WriteQueue(try ChainedTable(size: 1024))
   }
 
   // MARK: the table
