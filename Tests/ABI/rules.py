@@ -29,8 +29,8 @@ MUST_NEED = "libsqlite3.so.0"
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-# It has 621,688 bytes; 614,400 are wanted.
-LARGEST_LIBRARY = 622 * 1000
+# It has 614,936 bytes; 614,400 are wanted.
+LARGEST_LIBRARY = 615 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 500}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
              "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",
@@ -333,7 +333,8 @@ def seam(options):
         stub.write_text(OTHER_STORE)
         result = subprocess.run(
             [options.swift, "-typecheck", "-parse-as-library", "-swift-version", "6", "-wmo",
-             "-enable-experimental-feature", "Embedded", "-module-name", "hutch",
+             "-enable-experimental-feature", "Embedded",
+             "-enable-experimental-feature", "RawLayout", "-module-name", "hutch",
              *(part for name in maps
                for part in ("-Xcc", f"-fmodule-map-file={name / 'module.modulemap'}")),
              "-I", str(maps[0]), *map(str, files), str(stub)],

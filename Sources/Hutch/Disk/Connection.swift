@@ -162,6 +162,7 @@ struct Statement: RowColumns {
         UInt64(bytes.count), nil, UInt8(SQLITE_UTF8)))
   }
 
+  @inline(never)
   private func check(_ code: Int32) throws(Failure) {
     guard code == SQLITE_OK else {
       throw Connection.failure(code, sqlite3_db_handle(handle), "the manifest")
@@ -169,6 +170,7 @@ struct Statement: RowColumns {
   }
 
   /// True: there is a row.
+  @inline(never)
   func step() throws(Failure) -> Bool {
     let code = sqlite3_step(handle)
     if code == SQLITE_ROW { return true }
@@ -177,6 +179,7 @@ struct Statement: RowColumns {
   }
 
   /// For a statement without rows: runs it and resets it.
+  @inline(never)
   func run() throws(Failure) {
     defer { reset() }
     _ = try step()

@@ -263,18 +263,12 @@ final class DiskTier: Storage, ForkingStorage {
     if other.chosen.contains(.durability) {
       committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
     }
+    var inForce = optionsInForce
     // Nothing is known of a directory that has not been opened.
-    let kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
-    let limits = self.limits
-    let chosen = other.chosen
-    return (other.kind != .unspecified
-      && other.kind != (kind == .unspecified ? options.kind : kind))
-      || (chosen.contains(.durability) && other.durability != committer.durability)
-      || (chosen.contains(.checksums) && other.checksChecksums != options.checksChecksums)
-      || (chosen.contains(.sharing) && other.sharing != options.sharing)
-      || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
-      || (other.policy ?? committer.policy).ofRows != committer.policy
-      || limits.changed(other.given, to: other.limits) != limits
+    if inForce.kind == .unspecified { inForce.kind = options.kind }
+    var asked = other
+    asked.policy = other.policy?.ofRows
+    return asked.differ(from: inForce)
   }
 
   var place: Directory { service.place }

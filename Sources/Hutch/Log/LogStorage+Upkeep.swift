@@ -43,17 +43,11 @@ extension LogStorage {
   }
 
   func apply(_ other: StorageOptions) -> Bool {
-    let chosen = other.chosen
-    if chosen.contains(.durability) { raiseDurability(to: other.durability) }
-    let limits = self.limits
-    return (other.kind != .unspecified && other.kind != .log)
-      || (chosen.contains(.durability) && other.durability != durability)
-      || (chosen.contains(.checksums) && !other.checksChecksums)
-      || (chosen.contains(.inlineThreshold) && other.inlineThreshold != threshold)
-      || (chosen.contains(.sharing) && options.chosen.contains(.sharing)
-        && other.sharing != options.sharing)
-      || other.policy ?? policy != policy
-      || limits.changed(other.given, to: other.limits) != limits
+    if other.chosen.contains(.durability) { raiseDurability(to: other.durability) }
+    var asked = other
+    // Sharing that no opening has chosen may be any.
+    if !options.chosen.contains(.sharing) { asked.chosen.remove(.sharing) }
+    return asked.differ(from: optionsInForce)
   }
 
   /// Each write has committed, and access times are where they belong.

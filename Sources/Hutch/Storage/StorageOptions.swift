@@ -35,6 +35,19 @@ struct StorageOptions {
 }
 
 /// Options that a caller may leave as they are.
+extension StorageOptions {
+  /// True if an opening with these options asks for something else than what is in force.
+  func differ(from inForce: StorageOptions) -> Bool {
+    (kind != .unspecified && kind != inForce.kind)
+      || (chosen.contains(.durability) && durability != inForce.durability)
+      || (chosen.contains(.checksums) && checksChecksums != inForce.checksChecksums)
+      || (chosen.contains(.sharing) && sharing != inForce.sharing)
+      || (chosen.contains(.inlineThreshold) && inlineThreshold != inForce.inlineThreshold)
+      || (policy != nil && policy != inForce.policy)
+      || inForce.limits.changed(given, to: limits) != inForce.limits
+  }
+}
+
 struct OptionFields: OptionSet {
   let rawValue: UInt8
 

@@ -37,13 +37,19 @@ enum Allocation {
   static func array<T>(_ type: T.Type, _ count: Int) throws(Failure)
     -> UnsafeMutablePointer<T>
   {
-    guard count >= 0, let memory = calloc(max(count, 1), MemoryLayout<T>.stride) else {
-      throw .noMemory
-    }
-    return memory.bindMemory(to: T.self, capacity: count)
+    try zeroes(count, MemoryLayout<T>.stride).bindMemory(to: T.self, capacity: count)
+  }
+
+  @inline(never)
+  private static func zeroes(
+    _ count: Int, _ stride: Int
+  ) throws(Failure) -> UnsafeMutableRawPointer {
+    guard count >= 0, let memory = calloc(max(count, 1), stride) else { throw .noMemory }
+    return memory
   }
 
   /// Zeroed cache lines of 64 bytes, aligned to 64 bytes. The caller frees them with `free`.
+  @inline(never)
   static func lines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let (size, overflow) = count.multipliedReportingOverflow(by: 64)
     guard !overflow, size >= 0, let memory = aligned_alloc(64, max(size, 64)) else {

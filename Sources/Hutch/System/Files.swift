@@ -27,6 +27,7 @@ enum Files {
   }
 
   /// Nil: `errno` has the reason.
+  @inline(never)
   static func open(
     _ path: Path, at directory: Int32 = AT_FDCWD, _ flags: Int32, mode: mode_t = 0o600
   ) -> Int32? {
@@ -125,6 +126,7 @@ enum Files {
 
   /// Fills `target` from an offset in the file, and returns how many bytes there were. Nil:
   /// `errno`.
+  @inline(never)
   static func read(
     _ descriptor: Int32, into target: UnsafeMutableRawBufferPointer, at offset: Int = 0
   ) -> Int? {
@@ -156,12 +158,14 @@ enum Files {
   }
 
   /// Waits until the file's bytes are on the disk. False: `errno` has the reason.
+  @inline(never)
   static func sync(_ descriptor: Int32) -> Bool {
     while fsync(descriptor) != 0 { if hutch_errno() != EINTR { return false } }
     return true
   }
 
   /// Waits until everything that was written to a directory's file system is on the disk.
+  @inline(never)
   static func syncAll(at directory: Int32) throws(Failure) {
     while syncfs(directory) != 0 {
       if hutch_errno() != EINTR { throw .system("cannot sync the directory's file system") }

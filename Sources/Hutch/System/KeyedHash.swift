@@ -137,6 +137,7 @@ struct KeyedHash {
 
 /// Random bits from the system.
 enum Entropy {
+  @inline(never)
   static func number() throws(Failure) -> UInt64 {
     var value: UInt64 = 0
     while true {

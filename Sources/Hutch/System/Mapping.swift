@@ -47,6 +47,7 @@ struct Mapping: ~Copyable {
 extension Files {
   /// Allocates space on the file system for these bytes of a file; the file grows to their end.
   /// Existing bytes stay.
+  @inline(never)
   static func reserve(_ descriptor: Int32, _ offset: Int, _ count: Int) throws(Failure) {
     while true {
       let code = posix_fallocate(descriptor, off_t(offset), off_t(count))

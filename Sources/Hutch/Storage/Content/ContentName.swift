@@ -125,6 +125,7 @@ struct ContentPath {
     length += bytes.count
   }
 
+  @inline(never)
   fileprivate mutating func append(hexadecimal digit: UInt8) {
     let at = length
     withUnsafeMutableBytes(of: &room) { target in

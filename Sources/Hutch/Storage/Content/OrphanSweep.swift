@@ -53,6 +53,7 @@ struct OrphanSweep: ~Copyable {
   var wantsRowsAfter: Int64? { phase == .reading ? lastRow : nil }
 
   /// A slice that reads no rows. It calls `isInFlight` after the listing.
+  @inline(never)
   mutating func step(
     in directory: Directory, isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
@@ -96,6 +97,7 @@ struct OrphanSweep: ~Copyable {
 
   /// A row names this file. Only its number counts: a number is never used twice, and a file with
   /// its own name has none under its temporary one.
+  @inline(never)
   mutating func strike(_ name: ContentName) {
     let all = candidates.elements
     var low = 0

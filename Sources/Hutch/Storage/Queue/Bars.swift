@@ -42,6 +42,7 @@ struct Bars: ~Copyable {
     return bars[index]
   }
 
+  @inline(never)
   private func index(_ key: Bytes, _ hash: UInt64) -> Int? {
     guard !bars.isEmpty else { return nil }
     var index = Int(heads[chain(hash)])
@@ -80,12 +81,14 @@ struct Bars: ~Copyable {
     for i in 0..<bars.count { link(i) }
   }
 
+  @inline(never)
   private func link(_ index: Int) {
     let chain = chain(bars[index].hash)
     bars[index].next = heads[chain]
     heads[chain] = Int32(truncatingIfNeeded: index)
   }
 
+  @inline(never)
   private func unlink(_ index: Int) {
     let chain = chain(bars[index].hash)
     if Int(heads[chain]) == index {
@@ -101,6 +104,7 @@ struct Bars: ~Copyable {
     if let index = index(key, hash) { remove(at: index) }
   }
 
+  @inline(never)
   private mutating func remove(at index: Int) {
     let block = bars[index].block
     let last = bars.count - 1
