@@ -15,7 +15,7 @@ extension MemoryTier {
   /// entries move under one hold of the lock, once in the life of a tier.
   @inline(never)
   func divide(at: Moment) {
-    lock(0).lock()
+    lock(0).lockByCall()
     let first = shard(0)
     let count = first.pointee.count.value
     guard bits == 0, count >= divideAt.load(ordering: .relaxed) else {

@@ -106,18 +106,18 @@ extension MemoryTier {
     var index = 0
     while index < shardCount {
       let lock = lock(index)
-      lock.lock()
+      lock.lockByCall()
       guard shard(index).pointee.policy.kind != kind else {
-        lock.unlock()
+        lock.unlockByCall()
         index += 1
         continue
       }
       guard let places = EntryPlaces(shard(index)) else {
-        lock.unlock()
+        lock.unlockByCall()
         throw .noMemory
       }
       let old = rebuild(index, of: bits, from: places)
-      lock.unlock()
+      lock.unlockByCall()
       giveUp(old, at: moment)
       index += 1
     }

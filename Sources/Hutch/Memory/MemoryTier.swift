@@ -117,7 +117,7 @@ final class MemoryTier {
     front = try HitPath(hash, shards: memory)
     initialize(lock(0))
     lock(0).forEachReader(initialize)
-    lock(0).lock()
+    lock(0).lockByCall()
     makeShard(0, of: 0, ages: limits.ages)
     lock(0).unlock()
     front.coherence = coherence
@@ -222,7 +222,7 @@ final class MemoryTier {
   private func holdDivided(_ hash: UInt64) -> Held {
     let way = front.way
     let index = way.shard(hash)
-    lock(index).lock()
+    lock(index).lockByCall()
     return Held(shard: shard(index), lock: lock(index), hash: way.local(hash))
   }
 
@@ -236,18 +236,12 @@ final class MemoryTier {
     return try body(&held.shard.pointee, held.hash)
   }
 
-  @inline(never)
-  private func lockByCall(_ index: Int) -> ShardLock {
-    let lock = lock(index)
-    lock.lock()
-    return lock
-  }
-
   @inline(__always)
   func with<R: ~Copyable>(
     index: Int, _ body: (inout Shard) -> R
   ) -> R {
-    let lock = lockByCall(index)
+    let lock = lock(index)
+    lock.lockByCall()
     defer { lock.unlockByCall() }
     return body(&lock.shard.pointee)
   }

@@ -169,6 +169,8 @@ struct ShardLock {
     if _slowPath(line.pointee.waits != 0) { endBias() }
   }
 
+  @inline(never) func lockByCall() { lock() }
+
   /// As that of `Lock`.
   func lock(until end: Deadline) -> Bool {
     guard inner.lock(until: end) else { return false }

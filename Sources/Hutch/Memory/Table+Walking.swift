@@ -25,6 +25,7 @@ extension Table {
 
   /// Calls `body` for the entries that have the same home line as `hash` has, from the tag of
   /// `hash` on. Returns the least hash that lies behind them; nil: there is none.
+  @inline(never)
   func visitLine(at hash: UInt64, _ body: (Word) -> Void) -> UInt64? {
     guard count > 0 else { return nil }
     let segment = directory.unsafelyUnwrapped[index(hash)]
@@ -33,9 +34,12 @@ extension Table {
     var at = home
     repeat {
       let line = segment.line(at)
-      for lane in 0..<Table.wordsPerLine where !line[lane].isVacant {
-        let other = line[lane].tag
-        if other >= tag && segment.home(other) == home { body(line[lane]) }
+      // A loop over numbers would be unrolled.
+      var place = line
+      while place < line + Table.wordsPerLine && !place.pointee.isVacant {
+        let other = place.pointee.tag
+        if other >= tag && segment.home(other) == home { body(place.pointee) }
+        place += 1
       }
       if line[Table.wordsPerLine - 1].isVacant { break }
       at = Table.next(at, segment)
