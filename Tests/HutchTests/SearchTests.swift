@@ -17,7 +17,7 @@ import Testing
     var store: HeapStore { cache.storage as! HeapStore }
 
     init() throws {
-      var options = OpenOptions()
+      let options = OpenOptions()
       options.disk.limits = TierLimits()
       options.tasks.workers = 0
       opening = try Opening.onDirectory(

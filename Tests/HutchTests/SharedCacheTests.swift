@@ -17,7 +17,7 @@ import Testing
     var storage: any Storage { opening.cache.storage! }
 
     init() throws {
-      var options = OpenOptions()
+      let options = OpenOptions()
       options.disk.kind = .mixed
       options.disk.sharing = .shared
       options.disk.limits = TierLimits()
@@ -94,7 +94,7 @@ import Testing
     var storage: any Storage { opening.cache.storage! }
 
     init() throws {
-      var options = OpenOptions()
+      let options = OpenOptions()
       options.disk.kind = .mixed
       options.disk.sharing = .shared
       options.tasks.workers = 0

@@ -70,7 +70,7 @@ import Testing
 
     /// 0: with no codec.
     func open(codecID: UInt32) throws {
-      var options = OpenOptions()
+      let options = OpenOptions()
       options.tasks.workers = 0
       options.disk.limits = TierLimits()
       options.disk.chosen = []

@@ -87,9 +87,9 @@ func withHandleAtOnce(
   }
 }
 
-/// Like `withCache`, and counts no reference either.
-@inline(__always)
-func withCacheAtOnce(
+/// Like `withCache` above, and counts no reference to the cache.
+@inline(never)
+func withCache(
   _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
 ) -> hutch_status {
   withHandleAtOnce(pointer) { (cache, handle) throws(Failure) in
@@ -98,14 +98,6 @@ func withCacheAtOnce(
     if status == .notFound { try handle.check() }
     return status
   }
-}
-
-/// Like `withCacheAtOnce`, for calls that take longer than a closure costs.
-@inline(never)
-func withCache(
-  _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
-) -> hutch_status {
-  withCacheAtOnce(pointer, body)
 }
 
 /// The short path of hits, if calls through a handle may use it.
@@ -146,7 +138,7 @@ func owner(_ cache: OpaquePointer?) -> UnsafeMutableRawPointer? {
   }
 }
 
-@inline(__always)
+@inline(never)
 func checkedKey(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> Bytes {
   guard let pointer else { throw .invalid("the key is NULL") }
   guard size > 0, size <= Int(HUTCH_KEY_MAX) else {
@@ -168,6 +160,7 @@ func checkedTag(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> By
 
 extension hutch_entry_info {
   /// `ages`: those of the tier that answered.
+  @inline(never)
   init(_ record: Record, at now: Int64, under ages: Ages, in tier: Tiers) {
     self.init()
     version = record.version

@@ -27,7 +27,7 @@ func putting(
 }
 
 /// Reports the result of a put.
-@inline(__always)
+@inline(never)
 func answer(
   _ outcome: Cache.PutResult, _ result: UnsafeMutablePointer<hutch_put_result>?
 ) throws(Failure) -> Status {
@@ -127,7 +127,7 @@ private func getting(
   _ out: UnsafeMutablePointer<OpaquePointer?>?
 ) -> hutch_status {
   out?.pointee = nil
-  return withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+  return withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
     guard let block = try cache.get(key, in: scope) else { return .notFound }
@@ -194,7 +194,7 @@ private func gettingInto(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
 ) -> hutch_status {
-  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let found = try cache.look(
@@ -291,7 +291,7 @@ private func looking(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
-  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     try checkedResult(out)
     tell(out, Look(.notFound))
@@ -305,7 +305,7 @@ private func looking(
   }
 }
 
-@inline(__always)
+@inline(never)
 private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
   let answer = hutch_found(
     struct_size: MemoryLayout<hutch_found>.size, size: found.size,
@@ -337,7 +337,7 @@ public func hutch_contains(
 private func containing(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
-  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     try cache.contains(try checkedKey(key, key_size), in: scope) ? .done : .notFound
   }
 }

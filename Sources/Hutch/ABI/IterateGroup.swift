@@ -14,6 +14,7 @@ public func hutch_each(
 }
 
 /// Calls the visitor for every entry, until it wants no more. False: `isOff` ended the walk.
+@inline(never)
 func visit(
   _ handle: Handle, _ visitor: hutch_visitor, _ context: UnsafeMutableRawPointer?,
   until isOff: () -> Bool

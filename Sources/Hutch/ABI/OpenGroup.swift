@@ -29,7 +29,8 @@ public func hutch_open(
       function: given.clock, context: given.clock_context, release: given.clock_release)
     let objectCodec = try ObjectCodec.given(given.object_codec)
     guard let out else { throw .invalid("out is NULL") }
-    var wanted = try OpenOptions(given, codec)
+    let wanted = OpenOptions()
+    try wanted.take(given, codec)
     wanted.objectCodec = objectCodec
     guard let directory else {
       out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
@@ -184,8 +185,7 @@ extension ObjectCodec {
 }
 
 extension OpenOptions {
-  fileprivate init(_ options: hutch_options, _ codec: Codec) throws(Failure) {
-    self.init()
+  fileprivate func take(_ options: hutch_options, _ codec: Codec) throws(Failure) {
     if options.codec_id != 0 || options.codec_encode != nil || options.codec_decode != nil {
       guard codec.isWhole else {
         throw .invalid("a codec needs codec_encode, codec_decode and a codec_id other than 0")

@@ -149,7 +149,7 @@ extension Cache {
     try peek(key, memory.hash(key), at: clock.moment(), in: scope)
   }
 
-  @inline(__always)
+  @inline(never)
   func peek(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> Block? {

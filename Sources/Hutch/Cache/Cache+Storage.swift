@@ -1,7 +1,7 @@
 /// The tiers tied together: what the store tells the cache, and what memory hands down to it.
 extension Cache {
   /// Prefetches what a write of a key will need first.
-  @inline(__always)
+  @inline(never)
   func prefetch(_ hash: UInt64) {
     coherence?.prefetch(hash)
     storage?.prefetch(hash)

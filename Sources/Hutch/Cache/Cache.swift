@@ -165,7 +165,7 @@ final class Cache {
 
 extension Cache {
   /// Where the value of a put goes that a caller in `scope` makes; never `standard`.
-  @inline(__always)
+  @inline(never)
   func target(of policy: WritePolicy, in scope: Tiers) throws(Failure) -> WritePolicy {
     guard scope == .whole else { return WritePolicy(scope) }
     let target = policy == .standard ? settings.writePolicy : policy

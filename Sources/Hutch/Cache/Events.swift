@@ -234,7 +234,7 @@ final class Events {
   // MARK: delivery
 
   /// Delivers what is ready, in every lane. No lock is held.
-  @inline(__always)
+  @inline(never)
   func deliver() {
     if owed.load(ordering: .relaxed) != 0 { deliverOwed() }
   }

@@ -1,8 +1,8 @@
 import CSystem
 import Synchronization
 
-/// How a cache is to be opened.
-struct OpenOptions {
+/// How a cache is to be opened. An object, since it is large and passed on from call to call.
+final class OpenOptions {
   /// Converts between values and what the store keeps of them.
   var codec: Codec?
   /// Converts between a host's objects and values.

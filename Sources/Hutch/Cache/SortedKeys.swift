@@ -87,6 +87,7 @@ struct SortedKeys: ~Copyable {
     return order != 0 ? order : own.count &- key.count
   }
 
+  @inline(never)
   private func comes(_ a: Item, before b: Item) -> Bool {
     a.prefix != b.prefix ? a.prefix < b.prefix : order(a, key(b), b.prefix) < 0
   }

@@ -186,7 +186,7 @@ final class WriteOrder {
 
   /// A write of a key is done in this critical section: the key's stripe is held. `late`: the
   /// writer's reservation; nil: a call writes. `ofCopy`: the store keeps the entry.
-  @inline(__always)
+  @inline(never)
   func noteWrite(_ hash: UInt64, by late: LateWrite? = nil, ofCopy: Bool = false) {
     if isReserved(hash) { overtake(hash, by: late, ofCopy: ofCopy) }
   }

@@ -6,7 +6,10 @@ struct Descriptor: ~Copyable {
 
   init(owning number: Int32) { self.number = number }
 
-  deinit { if number >= 0 { _ = close(number) } }
+  deinit { Descriptor.end(number) }
+
+  @inline(never)
+  private static func end(_ number: Int32) { if number >= 0 { _ = close(number) } }
 
   /// Hands the descriptor over to the caller, which closes it.
   consuming func take() -> Int32 {

@@ -17,6 +17,7 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
 
   var isEmpty: Bool { count == 0 }
 
+  @inline(never)
   mutating func append(_ element: Element) throws(Failure) {
     if count == room.capacity { try room.grow(MemoryLayout<Element>.stride) }
     memory.unsafelyUnwrapped[count] = element

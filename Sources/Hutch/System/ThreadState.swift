@@ -115,19 +115,29 @@ enum ThreadState {
 
   /// Runs a host's callback on behalf of `owner`, a cache or a queue.
   static func within<R>(_ owner: UnsafeMutableRawPointer, _ callback: () -> R) -> R {
-    let state = hutch_thread_state()!
-    assertNoLocks()
-    var frame = hutch_callback(owner: owner, outer: state.pointee.callback, before: nil)
-    let before = stepAside()
-    defer { stepBack(to: before) }
-    return withUnsafeMutablePointer(to: &frame) { frame in
-      state.pointee.callback = frame
-      defer {
-        state.pointee.callback = frame.pointee.outer
-        if let before = frame.pointee.before { restore(before) }
-      }
+    var frame = hutch_callback(owner: owner, outer: nil, before: nil)
+    return _withUnprotectedUnsafeMutablePointer(to: &frame) { frame in
+      let aside = enter(frame)
+      defer { leave(frame, aside) }
       return callback()
     }
+  }
+
+  @inline(never)
+  private static func enter(_ frame: UnsafeMutablePointer<hutch_callback>) -> Int32 {
+    assertNoLocks()
+    let state = hutch_thread_state()!
+    frame.pointee.outer = state.pointee.callback
+    let aside = stepAside()
+    state.pointee.callback = frame
+    return aside
+  }
+
+  @inline(never)
+  private static func leave(_ frame: UnsafeMutablePointer<hutch_callback>, _ aside: Int32) {
+    hutch_thread_state()!.pointee.callback = frame.pointee.outer
+    if let before = frame.pointee.before { restore(before) }
+    stepBack(to: aside)
   }
 
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void

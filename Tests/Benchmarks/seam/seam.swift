@@ -54,7 +54,7 @@ struct Seam {
     value = Bytes(UnsafeMutableRawBufferPointer(
       start: try Allocation.bytes(Seam.valueSize), count: Seam.valueSize))
     memset(UnsafeMutableRawPointer(mutating: value.baseAddress!), 7, Seam.valueSize)
-    var options = OpenOptions()
+    let options = OpenOptions()
     options.disk.limits = TierLimits()
     options.tasks.workers = 0
     let opened: (opening: Opening, differs: Bool) = try Seam.withDirectory {

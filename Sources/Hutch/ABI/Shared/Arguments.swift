@@ -79,7 +79,8 @@ private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure)
 @inline(__always)
 func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
   var value = zero
-  try withUnsafeMutableBytes(of: &value) { (bytes) throws(Failure) in
+  // `receive` is what keeps within the bytes: a stack protector in each caller would cost 2 KB.
+  try _withUnprotectedUnsafeMutableBytes(of: &value) { (bytes) throws(Failure) in
     try receive(pointer, into: bytes)
   }
   return value
@@ -105,7 +106,7 @@ func checkedResult<T>(_ pointer: UnsafeMutablePointer<T>?) throws(Failure) {
 @inline(__always)
 func deliver<T>(_ value: T, to pointer: UnsafeMutablePointer<T>?) {
   guard let pointer else { return }
-  withUnsafeBytes(of: value) { fill(UnsafeMutableRawPointer(pointer), $0) }
+  _withUnprotectedUnsafeBytes(of: value) { fill(UnsafeMutableRawPointer(pointer), $0) }
 }
 
 @inline(never)
