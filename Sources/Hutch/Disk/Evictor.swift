@@ -73,6 +73,7 @@ struct EvictionCandidates: ~Copyable {
   }
 
   /// A number in 0..<bound (SplitMix64, Vigna).
+  @inline(never)
   mutating func randomNumber(below bound: Int64) -> Int64 {
     random &+= 0x9E37_79B9_7F4A_7C15
     var z = random

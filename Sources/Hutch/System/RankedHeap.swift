@@ -59,6 +59,7 @@ struct RankedHeap: ~Copyable {
   mutating func removeAll() { items.removeAll() }
 
   /// Lets an item sink from the root of the first `count`.
+  @inline(never)
   private func sink(_ item: Item, _ count: Int) {
     var at = 0
     while 2 * at + 1 < count {
