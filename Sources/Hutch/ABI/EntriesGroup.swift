@@ -319,11 +319,25 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 }
 
 @_cdecl("hutch_contains") @implementation
+@_optimize(speed)
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
+  if _fastPath(HitPath.isSmall(key_size)), let key, let path = unbiasedPath(cache) {
+    let outcome = path.contains(key, key_size, .small, isShared: false)
+    if _fastPath(outcome == .done) { return Status.done.code }
+    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
+    return containing(cache, key, key_size)
+  }
+  return containingAnyhow(cache, key, key_size)
+}
+
+@inline(never)
+private func containingAnyhow(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
+) -> hutch_status {
   if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
-    switch path.contains(key, key_size) {
+    switch path.containsAnyhow(key, key_size) {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break

@@ -179,7 +179,7 @@ struct HitPath {
   @inline(__always)
   func find(
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
-    _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+    isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let hash =
       switch kind {
@@ -188,17 +188,27 @@ struct HitPath {
       case .small: line.pointee.hash.smallEntry(key, keySize)
       case .any: line.pointee.hash.entry(key, keySize)
       }
+    return find(
+      key, keySize, hash, kind, isShared: isShared, isAccess: isAccess, use, search: search)
+  }
+
+  /// As above, of a key whose hash is known.
+  @inline(__always)
+  func find(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize, isShared: Bool,
+    isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+  ) -> Outcome {
     let way = self.way
     let lock = self.lock(hash, way)
     let spot = isShared ? lock.lockToReadShared() : lock.lockToRead()
     let localHash = way.local(hash)
     guard let route = lock.shard.pointee.entries.table.route(localHash) else {
-      return miss(key, keySize, localHash, spot)
+      return miss(key, keySize, localHash, spot, isAccess: isAccess)
     }
     var isAbsent = false
     guard let place = lock.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
       return isAbsent
-        ? miss(key, keySize, localHash, spot) : search(spot)
+        ? miss(key, keySize, localHash, spot, isAccess: isAccess) : search(spot)
     }
     let word = place.word
     if _fastPath(!word.isTimed), let block = word.blockIfAny {
@@ -292,11 +302,11 @@ struct HitPath {
   /// compared.) The way does not change while that lock is held.
   @inline(never)
   private func miss(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot
+    _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
     let isRight =
       way.bits == 0 || spot.lock.raw != line.pointee.shards || isWay(key, keySize, localHash)
-    return end(spot, isAbsent: isRight, isAccess: true)
+    return end(spot, isAbsent: isRight, isAccess: isAccess)
   }
 
   /// Whether a look in the first shard was one for this key.
@@ -419,30 +429,21 @@ struct HitPath {
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
     find(key, keySize, kind, isShared: isShared, { pin($0, out) }) {
-      pinSlowly(key, keySize, 0, $0, out)
+      pinSlowly(key, keySize, $0, out)
     }
-  }
-
-  /// A key of any size, in a shard that may have a bias.
-  @inline(never)
-  func pinAnyhow(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64,
-    _ out: UnsafeMutablePointer<OpaquePointer?>
-  ) -> Outcome {
-    pinSlowly(key, keySize, hash, lock(hash, way).lockToReadShared(), out)
   }
 
   @inline(never)
   @_optimize(speed)
-  private func pinSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot,
+  func pinSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    findSlowly(key, keySize, hash, spot) { pin($0, out) }
+    findSlowly(key, keySize, 0, spot) { pin($0, out) }
   }
 
   @inline(__always)
-  private func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
+  func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
     note(hit)
     out.pointee = OpaquePointer(hit.block.retained().leak().raw)
     return true
@@ -450,12 +451,28 @@ struct HitPath {
 }
 
 extension HitPath {
-  /// Whether there is an entry; no access. A key of any size, in a shard that may have a bias.
+  /// Whether there is an entry; no access.
+  @inline(__always)
+  func contains(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
+  ) -> Outcome {
+    find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
+      containsSlowly(key, keySize, 0, $0)
+    }
+  }
+
+  /// A key of any size, in a shard that may have a bias.
   @inline(never)
-  func contains(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
+  func containsAnyhow(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
     let hash = self.hash(key, keySize)
-    let spot = lock(hash, way).lockToReadShared()
-    return findSlowly(key, keySize, hash, spot, isAccess: false) { _ in true }
+    return containsSlowly(key, keySize, hash, lock(hash, way).lockToReadShared())
+  }
+
+  @inline(never)
+  private func containsSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot
+  ) -> Outcome {
+    findSlowly(key, keySize, hash, spot, isAccess: false) { _ in true }
   }
 }
 

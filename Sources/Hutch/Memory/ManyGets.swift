@@ -44,3 +44,16 @@ extension MemoryTier {
     }
   }
 }
+
+extension HitPath {
+  /// As `pin`, of a key of any size, whose hash is known. One copy of the path for all such reads.
+  @inline(never) @_optimize(speed)
+  func pinAnyhow(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64,
+    _ out: UnsafeMutablePointer<OpaquePointer?>
+  ) -> Outcome {
+    find(key, keySize, hash, .any, isShared: true, { pin($0, out) }) {
+      pinSlowly(key, keySize, $0, out)
+    }
+  }
+}
