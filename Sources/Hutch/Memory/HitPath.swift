@@ -403,23 +403,22 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool, to target: Target
   ) -> Outcome {
     find(key, keySize, kind, isShared: isShared, { target.take($0, kind, from: self) }) {
-      copySlowly(key, keySize, 0, $0, to: target)
+      copySlowly(key, keySize, $0, to: target)
     }
   }
 
-  /// A key of any size, in a shard that may have a bias.
-  @inline(never)
+  /// A key of any size, in a shard that may have a bias. One copy of the path for all such reads.
+  @inline(never) @_optimize(speed)
   func copyAnyhow(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
-    let hash = self.hash(key, keySize)
-    return copySlowly(key, keySize, hash, lock(hash, way).lockToReadShared(), to: target)
+    copy(key, keySize, .any, isShared: true, to: target)
   }
 
   @inline(never)
   @_optimize(speed)
   private func copySlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot, to target: Target
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
-    findSlowly(key, keySize, hash, spot) { target.take($0, .any, from: self) }
+    findSlowly(key, keySize, 0, spot) { target.take($0, .any, from: self) }
   }
 
   /// Makes a reference.
