@@ -167,7 +167,7 @@ import Testing
   @Test func whatTheStoreEvictsMemoryHasAlone() throws {
     let fixture = try Fixture { $0.disk.limits.count = 10 }
     let evicted = Atomic<Int>(0)
-    try fixture.cache.listen(
+    fixture.cache.listen(
       Listener(
         kinds: Event.Kind.didRemove.rawValue,
         call: { event in
@@ -179,7 +179,7 @@ import Testing
     #expect(fixture.stored == Set((20..<30).map { "k\($0)" }), "the oldest went")
     #expect(try fixture.cache.count(in: .whole) == 30 && fixture.cache.count(in: .disk) == 10)
     #expect(Set(try fixture.keys(.whole)).count == 30)
-    try fixture.cache.listen(nil)
+    fixture.cache.listen(nil)
     fixture.emptyMemory()
     #expect(try fixture.cache.count(in: .whole) == 10)
     // What was read twice is appended once more.

@@ -241,7 +241,7 @@ import Testing
     let fixture = try Fixture { $0.disk.limits.count = 10 }
     let evicted = Atomic<Int>(0)
     let kinds = Event.Kind.didRemove.rawValue
-    try fixture.cache.listen(
+    fixture.cache.listen(
       Listener(
         kinds: kinds,
         call: { event in
@@ -256,7 +256,7 @@ import Testing
     #expect(fixture.stored == Set((20..<30).map { "k\($0)" }))
     #expect(try fixture.cache.count(in: .whole) == 30 && fixture.cache.count(in: .disk) == 10)
     #expect(Set(try fixture.keys(.whole)).count == 30)
-    try fixture.cache.listen(nil)
+    fixture.cache.listen(nil)
     fixture.emptyMemory()
     #expect(try fixture.cache.count(in: .whole) == 10)
 

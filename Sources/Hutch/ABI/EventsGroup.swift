@@ -18,7 +18,7 @@ public func hutch_set_listener(
     release: { [owner = owner(cache)] in ThreadState.give(context, back: release, of: owner) })
   return withCache(cache) { (cache, _) throws(Failure) in
     try checkFlags(kinds, UInt32(HUTCH_EVENT_ALL))
-    try cache.listen(listener == nil ? nil : new)
+    cache.listen(listener == nil ? nil : new)
     return .done
   }
 }

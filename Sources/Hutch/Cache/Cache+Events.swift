@@ -149,8 +149,8 @@ extension Cache {
   }
 
   /// Makes `listener` the cache's listener; nil: it has none.
-  func listen(_ listener: Listener?) throws(Failure) {
-    try events.listen(listener) { kinds in
+  func listen(_ listener: Listener?) {
+    events.listen(listener) { kinds in
       memory.watch.isOn = kinds & Event.Kind.removals != 0
     }
   }

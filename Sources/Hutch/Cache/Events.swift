@@ -152,7 +152,7 @@ final class Events {
 
   /// As ListenerPlace.put. `watch` is told which kinds are listened to, in the order of such calls:
   /// a lock is held, and it takes none.
-  func listen(_ new: Listener?, _ watch: (UInt32) -> Void) throws(Failure) {
+  func listen(_ new: Listener?, _ watch: (UInt32) -> Void) {
     let made = new == nil ? [] : Events.makeLanes()
     lock.lock()
     if lanes.isEmpty && new != nil { put(made) }

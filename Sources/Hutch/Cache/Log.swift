@@ -110,7 +110,7 @@ extension Cache {
   /// Tells what is left, and lets listener and logger go. After the end of everything else, with
   /// no lock held: theirs are the host's last functions.
   func endListeners() {
-    try? listen(nil)
+    listen(nil)
     events.deliver()
     events.setLogger(nil)
   }

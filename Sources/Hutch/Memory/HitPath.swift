@@ -252,13 +252,13 @@ struct HitPath {
     ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
   }
 
-  /// Of `find`: goes on in a place of its own. Or the only look of a read that is seldom.
+  /// Of `find`: goes on in a place of its own.
   @inline(__always)
   func findSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot, isAccess: Bool = true,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
     _ use: (Hit) -> Bool
   ) -> Outcome {
-    let found = search(key, keySize, hash, spot.lock)
+    let found = search(key, keySize, spot.lock)
     guard let place = found.place else {
       return end(spot, isAbsent: found.isAbsent, isAccess: isAccess)
     }
@@ -279,14 +279,14 @@ struct HitPath {
     var isAbsent = false
   }
 
-  /// `hash`: 0: it is made anew. To keep it for this would take the others two registers.
+  /// The hash and the way are made anew: to keep them for this would take the others two registers.
   @inline(never)
   @_optimize(speed)
   private func search(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ shardLock: ShardLock
+    _ key: UnsafeRawPointer, _ keySize: Int, _ shardLock: ShardLock
   ) -> Found {
     let way = self.way
-    let hash = hash == 0 ? self.hash(key, keySize) : hash
+    let hash = self.hash(key, keySize)
     let localHash = way.local(hash)
     // As in `miss`.
     guard lock(hash, way).raw == shardLock.raw else { return Found() }
@@ -418,7 +418,7 @@ struct HitPath {
   private func copySlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
-    findSlowly(key, keySize, 0, spot) { target.take($0, .any, from: self) }
+    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
   }
 
   /// Makes a reference.
@@ -438,7 +438,7 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    findSlowly(key, keySize, 0, spot) { pin($0, out) }
+    findSlowly(key, keySize, spot) { pin($0, out) }
   }
 
   @inline(__always)
@@ -456,22 +456,19 @@ extension HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
   ) -> Outcome {
     find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
-      containsSlowly(key, keySize, 0, $0)
+      containsSlowly(key, keySize, $0)
     }
   }
 
-  /// A key of any size, in a shard that may have a bias.
-  @inline(never)
+  /// As `copyAnyhow`.
+  @inline(never) @_optimize(speed)
   func containsAnyhow(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
-    let hash = self.hash(key, keySize)
-    return containsSlowly(key, keySize, hash, lock(hash, way).lockToReadShared())
+    contains(key, keySize, .any, isShared: true)
   }
 
   @inline(never)
-  private func containsSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ spot: Spot
-  ) -> Outcome {
-    findSlowly(key, keySize, hash, spot, isAccess: false) { _ in true }
+  private func containsSlowly(_ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot) -> Outcome {
+    findSlowly(key, keySize, spot, isAccess: false) { _ in true }
   }
 }
 

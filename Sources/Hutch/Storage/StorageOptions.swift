@@ -34,7 +34,6 @@ struct StorageOptions {
   var standsInForLog = false
 }
 
-/// Options that a caller may leave as they are.
 extension StorageOptions {
   /// True if an opening with these options asks for something else than what is in force.
   func differ(from inForce: StorageOptions) -> Bool {
@@ -48,6 +47,7 @@ extension StorageOptions {
   }
 }
 
+/// Options that a caller may leave as they are.
 struct OptionFields: OptionSet {
   let rawValue: UInt8
 

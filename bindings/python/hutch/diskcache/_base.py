@@ -28,6 +28,7 @@ from ._record import Record
 from ._store import Store, open_store, stored_settings
 
 _ORDERS = (None, "insertion", "access")
+_POLICIES = [policy for policy, order in EVICTION_POLICY.items() if order in _ORDERS]
 
 Directory = Union[str, "os.PathLike[str]", None]
 
@@ -387,7 +388,7 @@ def _file_of(store: Store, key: HutchKey) -> Any:
 
 def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
     if name == "eviction_policy":
-        return isinstance(value, str) and EVICTION_POLICY.get(value, ENOVAL) in _ORDERS
+        return value in _POLICIES
     default = DEFAULT_SETTINGS.get(name)
     if default is None:
         return not name.startswith("_") and not hasattr(cls, name)
@@ -401,10 +402,9 @@ def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
 def _check_setting(name: str, value: Any) -> None:
     if name != "eviction_policy":
         return
-    known = [policy for policy, order in EVICTION_POLICY.items() if order in _ORDERS]
-    if value not in known:
+    if value not in _POLICIES:
         raise ValueError(
-            f"eviction_policy is one of {', '.join(known)}, not {value!r}; there is no "
+            f"eviction_policy is one of {', '.join(_POLICIES)}, not {value!r}; there is no "
             "counterpart to policies in SQL"
         )
 
