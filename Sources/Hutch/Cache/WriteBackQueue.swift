@@ -199,13 +199,15 @@ final class WriteBackQueue {
           .didAdd, .writtenBack, staged.entry.retained(), hasValue: true, tiers: .disk,
           lane: Stripes.index(of: hash)))
     }
-    if let older = table.find(staged.entry.key, hash) {
+    let older = table.find(staged.entry.key, hash)
+    // First: a read that looks without the lock must find one of the two here.
+    table.insert(staged)
+    inTable.wrappingAdd(1, ordering: .releasing)
+    if let older {
       remove(older)
       older.older = nil
       staged.older = older
     }
-    table.insert(staged)
-    inTable.wrappingAdd(1, ordering: .releasing)
     if let last { last.next = staged } else { first = staged }
     last = staged
     waiting += 1

@@ -11,8 +11,9 @@ final class WriteQueue {
   private var isLed = false
   private var waiters = 0
 
-  /// The newest write of each key: chains by hash. A key that is here has no bar.
+  /// The newest write of each key: chains by hash; and how many. A key that is here has no bar.
   private let table: ChainedTable<QueuedWrite>
+  private var inTable = 0
   /// The sequence of the newest clear that is not committed; 0: none. The writes submitted before
   /// it are gone.
   private var clearSequence: UInt64 = 0
@@ -21,9 +22,12 @@ final class WriteQueue {
   private var barSequence: UInt64 = 0
   private var bars = Bars()
 
-  /// How much of the above concerns reads. Release on change, acquire by reads: a caller
-  /// that has submitted a write sees it.
-  private let overlaid = Atomic<Int>(0)
+  /// Whether anything of the above concerns reads. It is stored once for each hold of the lock, by
+  /// `endChange`, since reads look without the lock: a write takes the place of an older one of its
+  /// key, or of a bar, and a bar that of a write, and a read that saw nothing in between would find
+  /// the older entry on disk. Release on change, acquire by reads: a caller that has submitted
+  /// a write sees it.
+  private let overlaid = Atomic<Bool>(false)
 
   // The last: the instructions that reach the fields before them are shorter.
   /// Protects everything here. Taken under a stripe, the store's own lock for writing, or none; no
@@ -43,26 +47,29 @@ final class WriteQueue {
 
   private func insert(_ write: QueuedWrite) {
     table.insert(write)
-    overlaid.wrappingAdd(1, ordering: .releasing)
+    inTable += 1
   }
 
   private func remove(_ write: QueuedWrite) {
-    if table.remove(write) { overlaid.wrappingSubtract(1, ordering: .releasing) }
+    if table.remove(write) { inTable -= 1 }
   }
 
-  private func setBoundary(clear: UInt64, bar: UInt64) {
-    let before = (clearSequence != 0 ? 1 : 0) + (barSequence != 0 ? 1 : 0)
-    clearSequence = clear
-    barSequence = bar
-    let after = (clear != 0 ? 1 : 0) + (bar != 0 ? 1 : 0)
-    overlaid.wrappingAdd(after - before, ordering: .releasing)
+  /// Shows reads what has changed under the lock, and unlocks.
+  private func endChange() {
+    showChange()
+    lock.unlock()
+  }
+
+  private func showChange() {
+    overlaid.store(
+      inTable > 0 || !bars.isEmpty || clearSequence != 0 || barSequence != 0, ordering: .releasing)
   }
 
   // MARK: reads
 
   /// Whether a read must look here at all.
   @inline(__always)
-  var isOverlaid: Bool { overlaid.load(ordering: .acquiring) != 0 }
+  var isOverlaid: Bool { overlaid.load(ordering: .acquiring) }
 
   /// The state of a key as reads see it before they look into the manifest.
   struct View: ~Copyable {
@@ -136,7 +143,7 @@ final class WriteQueue {
 
   func submit(_ write: QueuedWrite) {
     lock.lock()
-    defer { lock.unlock() }
+    defer { endChange() }
     lastSequence += 1
     write.sequence = lastSequence
     if let last { last.next = write } else { first = write }
@@ -150,11 +157,11 @@ final class WriteQueue {
         remove(older)
       } else if let bar = bars.find(write.key, write.hash) {
         if write.kind == .touch { write.barred = bar.version }
-        removeBar(write.key, write.hash)
+        bars.remove(write.key, write.hash)
       }
       insert(write)
     case .clear:
-      setBoundary(clear: write.sequence, bar: barSequence)
+      clearSequence = write.sequence
     case nil:
       break
     }
@@ -208,7 +215,7 @@ final class WriteQueue {
     for write in batch { finish(write) }
     isLed = false
     let isAwaited = waiters > 0
-    lock.unlock()
+    endChange()
     if isAwaited { changed.broadcast() }
   }
 
@@ -239,15 +246,12 @@ final class WriteQueue {
         barAll()
       }
     case .clear:
+      if clearSequence == write.sequence { clearSequence = 0 }
       if write.result.failure == nil {
-        dropBars(before: write.sequence)
-        setBoundary(
-          clear: clearSequence == write.sequence ? 0 : clearSequence,
-          bar: barSequence < write.sequence ? 0 : barSequence)
+        bars.removeAll(before: write.sequence)
+        if barSequence < write.sequence { barSequence = 0 }
       } else {
-        setBoundary(
-          clear: clearSequence == write.sequence ? 0 : clearSequence,
-          bar: max(barSequence, write.sequence))
+        barSequence = max(barSequence, write.sequence)
       }
     case nil:
       break
@@ -259,37 +263,19 @@ final class WriteQueue {
   private func bar(
     _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64, isOfDamage: Bool = false
   ) -> Bool {
-    changingBars { (bars: inout Bars) in
-      bars.insert(key, hash, version: version, sequence, isOfDamage: isOfDamage)
-    }
-  }
-
-  private func removeBar(_ key: Bytes, _ hash: UInt64) {
-    if bars.isEmpty { return }
-    changingBars { (bars: inout Bars) in bars.remove(key, hash) }
-  }
-
-  /// Reads look here for as long as there is a bar.
-  private func changingBars<R>(_ body: (inout Bars) -> R) -> R {
-    let before = bars.count
-    defer { overlaid.wrappingAdd(bars.count - before, ordering: .releasing) }
-    return body(&bars)
+    bars.insert(key, hash, version: version, sequence, isOfDamage: isOfDamage)
   }
 
   private func barAll() {
     lastSequence += 1
-    setBoundary(clear: clearSequence, bar: lastSequence)
-  }
-
-  private func dropBars(before sequence: UInt64) {
-    changingBars { (bars: inout Bars) in bars.removeAll(before: sequence) }
+    barSequence = lastSequence
   }
 
   /// Bars the key of an entry that a read has found damaged, unless a write of it is under
   /// way, which will do away with the entry anyhow.
   func barDamaged(_ key: Bytes, _ hash: UInt64, version: UInt64) {
     lock.lock()
-    defer { lock.unlock() }
+    defer { endChange() }
     guard table.find(key, hash) == nil, bars.find(key, hash) == nil else { return }
     lastSequence += 1
     _ = bar(key, hash, version, lastSequence, isOfDamage: true)
@@ -312,11 +298,11 @@ final class WriteQueue {
   /// The rows of these bars are gone.
   func forget(_ lifted: borrowing LiftedBars) {
     lock.lock()
-    defer { lock.unlock() }
-    changingBars { (bars: inout Bars) in bars.remove(lifted) }
+    defer { endChange() }
+    bars.remove(lifted)
     if lifted.all != 0 {
-      dropBars(before: lifted.all + 1)
-      if barSequence <= lifted.all { setBoundary(clear: clearSequence, bar: 0) }
+      bars.removeAll(before: lifted.all + 1)
+      if barSequence <= lifted.all { barSequence = 0 }
     }
   }
 
@@ -330,22 +316,20 @@ final class WriteQueue {
   func forgetWrites() {
     changed.renew()
     table.removeAll()
+    inTable = 0
     first = nil
     last = nil
     isLed = false
     waiters = 0
-    overlaid.store(bars.count, ordering: .relaxed)
-    let bar = barSequence
-    barSequence = 0
     clearSequence = 0
-    setBoundary(clear: 0, bar: bar)
+    showChange()
   }
 
   /// In a child that has no part in the directory: nothing is looked up here.
   func leaveBehind() {
     lock.renew()
     changed.renew()
-    overlaid.store(0, ordering: .relaxed)
+    overlaid.store(false, ordering: .relaxed)
   }
 
   /// Whether nothing waits.
