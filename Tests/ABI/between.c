@@ -1,17 +1,19 @@
 /*
  * What another thread does between two steps of a call, at a step of this program's choosing.
  *
- * calloc, free, fcntl and sqlite3_step are defined here, in the program, which the dynamic linker
- * asks first: so a call of the library stands still where it asks for memory or frees it, takes
- * its turn among processes or gives it up, or asks SQLite, until another thread has done what it
- * wants.
+ * calloc, posix_memalign, free, fcntl and sqlite3_step are defined here, in the program, which the
+ * dynamic linker asks first: so a call of the library stands still where it asks for memory or
+ * frees it, takes its turn among processes or gives it up, or asks SQLite, until another thread has
+ * done what it wants.
  */
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define STOPS_AGAIN true
@@ -361,6 +363,174 @@ TEST(a_look_finds_an_entry_that_went_up_before_its_row_was_evicted) {
   CHECK_TEXT(rise.cache, "key", "value");
   hutch_cache_release(rise.disk);
   CHECK_OK(hutch_close(rise.cache));
+}
+
+/* ------------------------------------------- memory has changed, the store not yet */
+
+static struct {
+  hutch_cache *cache, *memory, *disk;
+  test_clock clock;
+  char key;
+  hutch_status first, second; /* the answers of the two reads */
+  _Atomic pid_t reader;
+  _Atomic bool has_answered, is_seen;
+  pthread_t thread;
+} change;
+
+/* Until this many more of this thread's objects have been made; 0: never. */
+static _Thread_local int objects_left;
+static void (*at_object)(void);
+
+int posix_memalign(void **made, size_t alignment, size_t size) {
+  if (objects_left > 0 && --objects_left == 0) at_object();
+  *made = aligned_alloc(alignment, size);
+  return *made ? 0 : ENOMEM;
+}
+
+static void read_first(void *unused, int index) {
+  (void)unused, (void)index;
+  change.first = hutch_contains(change.memory, &change.key, 1);
+}
+
+static void clear_memory(void *unused, int index) {
+  (void)unused, (void)index;
+  CHECK_OK(hutch_clear(change.memory));
+}
+
+static void *read_second(void *unused) {
+  atomic_store(&change.reader, gettid());
+  change.second = hutch_contains(change.cache, &change.key, 1);
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+/* Whether a thread of this process waits for something. */
+static bool sleeps(pid_t thread) {
+  char name[64], line[256] = "";
+  snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)thread);
+  FILE *file = fopen(name, "r");
+  /* It has ended. */
+  if (!file) return false;
+  if (!fgets(line, sizeof line, file)) line[0] = 0;
+  fclose(file);
+  const char *state = strrchr(line, ')');
+  return state && state[2] == 'S';
+}
+
+/* Another thread reads, and has its answer, or waits for the thread that stands still. */
+static void read_meanwhile(void) {
+  atomic_store(&change.is_seen, true);
+  atomic_store(&change.reader, 0);
+  atomic_store(&change.has_answered, false);
+  CHECK_EQUAL(0, pthread_create(&change.thread, NULL, read_second, NULL));
+  while (!atomic_load(&change.has_answered) &&
+         !(atomic_load(&change.reader) && sleeps(atomic_load(&change.reader))))
+    sched_yield();
+}
+
+/* If memory shows the new end of the entry, memory gives the entry up. */
+static void see_touch(void) {
+  atomic_store(&change.clock.now, atomic_load(&change.clock.now) + 2 * HUTCH_SECOND);
+  run_threads(1, read_first, NULL);
+  if (change.first != HUTCH_OK) return;
+  run_threads(1, clear_memory, NULL);
+  read_meanwhile();
+}
+
+static void touch_key(void) {
+  CHECK_OK(hutch_touch(change.cache, &change.key, 1, 100 * HUTCH_SECOND, 0));
+}
+
+/* If memory has dropped the entry, the store has only an older one, which another directory had. */
+static void see_removal(void) {
+  run_threads(1, read_first, NULL);
+  if (change.first != HUTCH_OK) read_meanwhile();
+}
+
+static void remove_key(void) { CHECK_OK(hutch_remove(change.cache, &change.key, 1)); }
+
+/* Stands still at the n-th object of a call. False: it makes fewer. */
+static bool stop_at(int n, void (*call)(void), void (*at)(void)) {
+  atomic_store(&change.is_seen, false);
+  at_object = at;
+  objects_left = n;
+  call();
+  bool was_reached = objects_left == 0;
+  objects_left = 0;
+  if (atomic_load(&change.is_seen)) CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+  return was_reached;
+}
+
+static void open_change(const char *name, uint32_t write_policy) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_SQLITE;
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  options.write_policy = write_policy;
+  memset(&change.clock, 0, sizeof change.clock);
+  use_clock(&options, &change.clock);
+  change.cache = open_cache(scratch(name).text, &options);
+  change.memory = tier_of(change.cache, HUTCH_TIER_MEMORY);
+  change.disk = tier_of(change.cache, HUTCH_TIER_DISK);
+}
+
+static void close_change(void) {
+  hutch_cache_release(change.memory);
+  hutch_cache_release(change.disk);
+  CHECK_OK(hutch_close(change.cache));
+}
+
+TEST(the_new_end_of_a_touched_entry_stays_in_sight) {
+  open_change("cache", HUTCH_WRITE_THROUGH);
+  change.key = 'k';
+  int seen = 0;
+  bool was_reached = true;
+  for (int n = 1; was_reached; n++) {
+    hutch_put_options put = put_options();
+    put.time_to_live = HUTCH_SECOND;
+    CHECK_OK(hutch_put(change.cache, &change.key, 1, "v", 1, &put, NULL));
+    was_reached = stop_at(n, touch_key, see_touch);
+    if (!atomic_load(&change.is_seen)) continue;
+    seen++;
+    CHECK_STATUS(HUTCH_OK, change.second);
+  }
+  CHECK(seen > 0);
+  close_change();
+}
+
+/* Of each key memory has a newer entry, which is to be written on eviction, than the directory that
+   has come in the place of the cache's. Nothing has compared the two yet. */
+static void bring_another_directory(void) {
+  open_change("other", HUTCH_WRITE_ON_EVICTION);
+  for (char key = 'a'; key <= 'z'; key++)
+    CHECK_OK(hutch_put(change.disk, &key, 1, "o", 1, NULL, NULL));
+  close_change();
+  open_change("cache", HUTCH_WRITE_ON_EVICTION);
+  for (char key = 'a'; key <= 'z'; key++)
+    CHECK_OK(hutch_put(change.cache, &key, 1, "n", 1, NULL, NULL));
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  CHECK_STATUS(HUTCH_TIER_DOWN, put_text(change.disk, "other", "value"));
+  CHECK(rename(scratch("other").text, scratch("cache").text) == 0);
+  /* A put tries a second after the last try. */
+  while (put_text(change.disk, "other", "value") != HUTCH_OK) usleep(10000);
+  CHECK_TEXT(change.disk, "a", "o");
+  CHECK_TEXT(change.cache, "a", "n");
+}
+
+TEST(beneath_an_entry_that_is_removed_no_older_one_comes_to_light) {
+  bring_another_directory();
+  int seen = 0;
+  bool was_reached = true;
+  for (int n = 1; was_reached; n++) {
+    CHECK(n <= 26);
+    change.key = (char)('a' + n - 1);
+    was_reached = stop_at(n, remove_key, see_removal);
+    if (!atomic_load(&change.is_seen)) continue;
+    seen++;
+    CHECK_STATUS(HUTCH_NOT_FOUND, change.second);
+  }
+  CHECK(seen > 0);
+  close_change();
 }
 
 /* --------------------------------------------------------- walks that take their time */

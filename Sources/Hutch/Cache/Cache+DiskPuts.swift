@@ -19,10 +19,10 @@ extension Cache {
     order.noteWrite(hash)
     var record = record
     record.version = order.versions.draw()
-    order.stripes.beginPut(stripe)
+    order.stripes.beginChange(stripe)
     _ = memory.remove(key, hash, at: moment)
     let done = storage.putAtOnce(key, hash, record, value, at: record.created)
-    order.stripes.endPut(stripe)
+    order.stripes.endChange(stripe)
     order.stripes.unlock(stripe)
     var result = PutResult()
     result.version = record.version

@@ -23,17 +23,17 @@ extension Cache {
     }
     order.noteWrite(hash)
     let version = order.versions.draw()
+    order.stripes.beginChange(stripe)
     let taken = scope == .whole ? memory.remove(key, hash, at: moment) : nil
     var copy: StoreWrite.Copy?
     if coherence != nil, let taken = taken.unowned {
       copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
     }
-    order.stripes.beginWrite(stripe)
     let result = storage.removeAtOnce(
       key, hash, version: version, isThere: isInMemory, copy: copy, at: moment.time)
     // Other processes may have copies of an entry that was evicted on disk.
     if scope == .whole && !result.existed && !isInMemory { coherence?.dropCopies(hash) }
-    order.stripes.endWrite(stripe)
+    order.stripes.endChange(stripe)
     order.stripes.unlock(stripe)
     if let failure = result.failure { throw failure }
     return coherence == nil && taken != nil || result.existed || result.existing != 0

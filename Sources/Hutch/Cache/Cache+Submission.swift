@@ -101,7 +101,7 @@ extension Cache {
     put.pending = postPending(
       entry.key, hash, adding: entry, hasValue: planned.isValueInBlock, replacing: old.unowned,
       at: moment)
-    order.stripes.beginPut(stripe)
+    order.stripes.beginChange(stripe)
     // Memory carries out a put that the store decides after the commit (`carryOutDecision`).
     if !put.isUndecided {
       let counter = put.isAtOnce ? mark : coherence?.mark(hash)
@@ -124,7 +124,7 @@ extension Cache {
     put.write.version = put.result.version
     if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
     put.isGiven = true
-    put.state = order.submit(&put.write, to: storage, at: moment, isInPut: true)
+    put.state = order.submit(&put.write, to: storage, at: moment, isInChange: true)
   }
 
   /// Makes the write of a value for the store. No lock is held.
@@ -144,7 +144,7 @@ extension Cache {
       condition, entry.key, hash, at: moment, in: scope, inOrder: true)
   }
 
-  /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.
+  /// The part in memory of a put whose stripe is held, between `beginChange` and `endChange`.
   /// `counter`: the key's, where processes share. Returns whether the older entry was dirty.
   private func carryOutInMemory(
     _ put: inout SubmittedPut, at moment: Moment, _ counter: UInt32?

@@ -286,6 +286,9 @@ extension Cache {
     let pendingVersion =
       coherence == nil || order.stripes.state(stripe).hasNothingPending
       ? 0 : storage.pendingVersion(key, hash)
+    // Memory may have had a newer entry than the store: one that it owes to a store that has come
+    // back in another state.
+    order.stripes.beginChange(stripe)
     // Memory follows a decision of the store (`finish`). A copy that counts no more stays while
     // another removal may be about to take it.
     let dropsCopy =
@@ -312,7 +315,7 @@ extension Cache {
       // no read drops it as one that counts no more.
       order.stripes.beginWrite(stripe)
     }
-    order.submit(&removal.write, to: storage, at: moment)
+    order.submit(&removal.write, to: storage, at: moment, isInChange: true)
     // As a rule nothing is there: then nothing is left to finish.
     removal.isGiven = isOfEntry || removal.write.mayHaveRemoved
     return copy
@@ -402,8 +405,14 @@ extension Cache {
           // The touch is an access: it finds the store's entry too if that has been idle for too
           // long there. A later access would bring that entry back with its old times.
           storage.noteAccess(key, hash, at: moment.time)
-          _ = try memory.put(
-            touched, hash, at: moment, condition: .version(resident.unowned.version))
+          order.stripes.beginChange(stripe)
+          do throws(Failure) {
+            _ = try memory.put(
+              touched, hash, at: moment, condition: .version(resident.unowned.version))
+          } catch {
+            order.stripes.endChange(stripe)
+            throw error
+          }
         } else if let stored = try storage.info(key, hash, at: moment) {
           // An entry that memory has staged since `touchDirty` was not on disk then.
           named = try touchBlock(key, new.set(stored))
@@ -416,7 +425,8 @@ extension Cache {
         order.stripes.unlock(stripe)
         throw error
       }
-      let result = commitTouch(named.unowned!, hash, at: moment, to: storage)
+      let result = commitTouch(
+        named.unowned!, hash, at: moment, to: storage, isInChange: isInMemory)
       _ = consume named
       if let failure = result.failure { throw failure }
       // The store may have dropped its entry since the look, or have found it damaged.
@@ -433,15 +443,17 @@ extension Cache {
     return try Block.allocate(key: key, record: record)
   }
 
-  /// Sets the times of the store's entry. The stripe is held, and let go.
+  /// Sets the times of the store's entry. The stripe is held, and let go. `isInChange`: as in
+  /// `WriteOrder.give`.
   func commitTouch(
     _ named: UnownedBlock, _ hash: UInt64, at moment: Moment,
-    if condition: WriteCondition = .always, to storage: any Storage
+    if condition: WriteCondition = .always, to storage: any Storage, isInChange: Bool = false
   ) -> StoreWrite.Result {
     var write = StoreWrite(.touch, named, hash)
     write.condition = condition
     write.version = order.versions.draw()
-    order.commit(&write, to: storage, at: moment)
+    order.submit(&write, to: storage, at: moment, isInChange: isInChange)
+    order.complete(&write, in: storage)
     return write.result
   }
 

@@ -10,15 +10,16 @@ import Synchronization
 /// freed when the thread holds no stripe any more (EndedBlocks).
 ///
 /// THE WORD of a stripe tells readers, which take no lock, what writers do. Its low 24 bits count
-/// writes that are submitted and not yet committed ('pending'); bit 24 is odd while a put stands
+/// writes that are submitted and not yet committed ('pending'); bit 24 is odd while a write stands
 /// between its change of memory and its submission; the bits above count what has ever happened.
 ///
 ///   step        by                          pending  bit 24  count  lock
-///   beginPut    a put, before memory           .       1       .    held
-///   endPut      that put is submitted          .       0      +1    held
-///   endPut      that put is submitted, and     +1      0      +1    held
+///   beginChange a write, before memory         .       1       .    held
+///   endChange   that write is submitted        .       0      +1    held
+///   endChange   that write is submitted, and   +1      0      +1    held
 ///               the store owes its commit
-///   beginWrite  any other write submits        +1      .      +1    held
+///   beginWrite  a write that does not change   +1      .      +1    held
+///               memory first submits
 ///   beginWrite  a dirty entry leaves memory    +1      .      +1    not held: its shard's lock is
 ///   endWrite    a write's commit is over       -1      .       .    not held
 ///   noteChange  the store, or a removal        .       .      +1    held
@@ -38,9 +39,9 @@ struct Stripes: ~Copyable {
   /// A stripe's word, as it was when it was read.
   struct State: Equatable {
     fileprivate let word: UInt64
-    private static let pending: UInt64 = inPut - 1
-    fileprivate static let inPut: UInt64 = 1 << 24
-    fileprivate static let oneChange: UInt64 = inPut * 2
+    private static let pending: UInt64 = inChange - 1
+    fileprivate static let inChange: UInt64 = 1 << 24
+    fileprivate static let oneChange: UInt64 = inChange * 2
     /// All but the number of pending writes.
     fileprivate static let history: UInt64 = ~pending
 
@@ -49,9 +50,9 @@ struct Stripes: ~Copyable {
       word & State.history == other.word & State.history
     }
     var hasNothingPending: Bool { word & State.pending == 0 }
-    /// Whether a put is under way that may have taken the entry from memory, and has not yet
-    /// submitted it to the store.
-    fileprivate var isInPut: Bool { word & State.inPut != 0 }
+    /// Whether a write is under way that may have changed memory, and is not yet submitted to the
+    /// store.
+    fileprivate var isInChange: Bool { word & State.inChange != 0 }
     static func == (a: State, b: State) -> Bool { a.word == b.word }
   }
 
@@ -154,36 +155,36 @@ struct Stripes: ~Copyable {
   }
 
   /// The state for a reader that has found nothing in memory and is about to read the store, once
-  /// no put stands between the two. No stripe is held.
+  /// no write stands between the two. No stripe is held.
   @inline(__always)
   func stableState(_ index: Int) -> State {
     while true {
       let state = self.state(index)
-      if !awaitsPut(index, state) { return state }
+      if !awaitsChange(index, state) { return state }
     }
   }
 
-  /// Whether, when `state` was read, a put was between its change of memory and its submission.
-  /// The value that it puts may have been seen by then, and have left memory again, and the store
-  /// would show an older value. Then it has been waited for.
+  /// Whether, when `state` was read, a write was between its change of memory and its submission.
+  /// What memory has from it may have been seen by then, and have left memory again, and the store
+  /// would show an older state. Then it has been waited for.
   @inline(__always)
-  private func awaitsPut(_ index: Int, _ state: State) -> Bool {
-    if !state.isInPut { return false }
+  private func awaitsChange(_ index: Int, _ state: State) -> Bool {
+    if !state.isInChange { return false }
     lock(index)
     unlock(index)
     return true
   }
 
-  /// A put is about to change memory. Under the lock; `endPut` is owed under the same.
-  func beginPut(_ index: Int) {
-    _ = word(index).pointee.wrappingAdd(State.inPut, ordering: .acquiringAndReleasing)
+  /// A write is about to change memory. Under the lock; `endChange` is owed under the same.
+  func beginChange(_ index: Int) {
+    _ = word(index).pointee.wrappingAdd(State.inChange, ordering: .acquiringAndReleasing)
   }
 
-  /// A put has submitted what it had to, if anything. `isPending`: its commit is to come, and
+  /// That write has submitted what it had to, if anything. `isPending`: its commit is to come, and
   /// `endWrite` is owed.
-  func endPut(_ index: Int, isPending: Bool = false) {
+  func endChange(_ index: Int, isPending: Bool = false) {
     _ = word(index).pointee.wrappingAdd(
-      State.inPut + (isPending ? 1 : 0), ordering: .acquiringAndReleasing)
+      State.inChange + (isPending ? 1 : 0), ordering: .acquiringAndReleasing)
   }
 
   /// A write is submitted. `endWrite` is owed.
@@ -202,10 +203,10 @@ struct Stripes: ~Copyable {
   }
 
   /// Whether a reader that found nothing in memory, and then nothing in the store, may say so,
-  /// having read `state` before: no write of the stripe has come between. Else waits for the put
+  /// having read `state` before: no write of the stripe has come between. Else waits for the write
   /// that is being submitted, if there is one. No stripe is held.
   func isSettled(_ index: Int, since state: State) -> Bool {
     let now = self.state(index)
-    return !awaitsPut(index, now) && now.hasNoWrite(since: state)
+    return !awaitsChange(index, now) && now.hasNoWrite(since: state)
   }
 }

@@ -292,17 +292,17 @@ final class WriteBack {
     down.pending = events.postPendingWriteBack(entry, stripe)
     // From here on memory may give the entry up without staging it, and a reader waits for the
     // stripe until the store has been given the entry.
-    order.stripes.beginPut(stripe)
+    order.stripes.beginChange(stripe)
     queue.note(1)
     guard memory.setBacked(key, hash, version: entry.version, true) else {
       // Memory has given it up by now: it is staged, and is written from there, or it had expired.
       queue.note(-1)
-      order.stripes.endPut(stripe)
+      order.stripes.endChange(stripe)
       order.stripes.unlock(stripe)
       events.resolve(down.pending, leftDisk: false, waits: false)
       return nil
     }
-    order.submit(&down.write, to: storage, at: moment, isInPut: true)
+    order.submit(&down.write, to: storage, at: moment, isInChange: true)
     return down
   }
 

@@ -49,6 +49,30 @@ import Synchronization
 /// THE STORE is given each write under the key's stripe (`submit`). An entry that waits to be
 /// written back, and is older, makes way in the same critical section.
 ///
+/// WHAT READS SEE MEANWHILE. While a stripe is free, the queue and the store show nothing that is
+/// older than memory's entry of the key. So a read may ask memory first, then what is below
+/// (Cache+Search.swift). A write that changes the tiers one after the other keeps to it as follows:
+///
+///   the write                    changes         what a read that misses memory does in between
+///   a put, whatever its tiers    memory, store   waits for the stripe (Stripes, bit 24): what it
+///   and the write policy                         finds below is the put, or the removal of what
+///                                                the put replaces
+///   a removal, a pop, by a tag   memory, store   waits likewise
+///   a touch of memory's entry    memory, store   waits likewise: the store's entry has the old end
+///   an entry that is written     store, memory   finds it in the queue, or in the store
+///   back
+///   a clear                      store, memory   misses the key
+///   a write that the store       store, memory   finds what the store has decided; memory's copy
+///   decides                                      does not count any more
+///   the memory view's alone      memory          finds the store's entry, which is the same one
+///   a removal by the disk view   as any removal, but memory keeps what the store does not have
+///   an eviction, an expiry       one tier        finds what the other tier has: the same entry
+///
+/// The store shows a write when `Storage.write` returns. A log has carried it out by then. The
+/// queue of a store whose commits are slow shows it in one step in the place of what it showed
+/// before (WriteQueue). A put that the store refuses, and a write that fails, hide the older entry
+/// all the same (Bars).
+///
 /// LOCKS. Stripes first, ascending; `lock` is a leaf, taken under a stripe, under the lock of the
 /// loads, or under none.
 final class WriteOrder {
@@ -291,20 +315,20 @@ final class WriteOrder {
   // MARK: submission
 
   /// Gives the store a write whose version is drawn and whose stripe is held. The caller owes
-  /// `complete`. `isInPut`: after `beginPut`; this call does `endPut`.
+  /// `complete`. `isInChange`: after `beginChange`; this call does `endChange`.
   func give(
-    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInChange: Bool = false
   ) {
     let stripe = Stripes.index(of: write.hash)
     write.time = moment.time
-    if !isInPut { stripes.beginWrite(stripe) }
+    if !isInChange { stripes.beginWrite(stripe) }
     storage.write(&write)
     // After the store shows the write: a reader looks here first.
     if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
     let isPending = write.ticket != nil
     if isPending && write.condition.isOfCaller { stripes.setUndecided(stripe, write.version) }
-    if isInPut {
-      stripes.endPut(stripe, isPending: isPending)
+    if isInChange {
+      stripes.endChange(stripe, isPending: isPending)
     } else if !isPending {
       stripes.endWrite(stripe)
     }
@@ -313,10 +337,10 @@ final class WriteOrder {
   /// As `give`, and unlocks the stripe. Returns the stripe's state with the write.
   @discardableResult
   func submit(
-    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInChange: Bool = false
   ) -> Stripes.State {
     let stripe = Stripes.index(of: write.hash)
-    give(&write, to: storage, at: moment, isInPut: isInPut)
+    give(&write, to: storage, at: moment, isInChange: isInChange)
     let state = stripes.state(stripe)
     stripes.unlock(stripe)
     return state
