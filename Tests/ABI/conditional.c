@@ -260,3 +260,27 @@ TEST(the_disk_decides_where_memory_holds_nothing) {
   CHECK_EQUAL(3, sum);
   CHECK_OK(hutch_close(cache));
 }
+
+/* The entry that has expired goes with the put that takes its place. */
+TEST(a_put_in_the_place_of_an_expired_entry_is_in_memory) {
+  for (uint32_t sharing = HUTCH_SHARING_EXCLUSIVE; sharing <= HUTCH_SHARING_SHARED; sharing++) {
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    use_clock(&options, &clock);
+    options.sharing = sharing;
+    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+    hutch_put_options put = put_options();
+    put.time_to_live = HUTCH_SECOND;
+    CHECK_OK(hutch_put(cache, KEY("key"), KEY("old"), &put, NULL));
+    clock.now += 2 * HUTCH_SECOND;
+    hutch_put_result result = new_result();
+    CHECK_OK(hutch_add(cache, KEY("key"), KEY("new"), NULL, &result));
+    CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+    CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.disk);
+    CHECK_TEXT(memory, "key", "new");
+    CHECK_EQUAL(1, stats_of(cache).disk.expirations);
+    hutch_cache_release(memory);
+    CHECK_OK(hutch_close(cache));
+  }
+}

@@ -163,6 +163,10 @@ extension Committer {
       observer?.storeDrops(key, version, cause)
       try? untold.append(key, version, cause)
     }
+    for write in batch where write.expired != 0 {
+      counters.expirations.add()
+      observer?.storeDrops(write.key, write.expired, .expired)
+    }
     counters.evictions.add(transaction.evictions)
     counters.expirations.add(transaction.expirations)
     content.remove(transaction.files, in: place)

@@ -34,6 +34,7 @@ extension Committer {
 
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
     var old = OldRow()
+    write.expired = 0
     if write.entry != nil {
       let manifest = transaction.manifest
       var isHeld = false
@@ -57,7 +58,11 @@ extension Committer {
     case .put, .remove:
       write.result.existed = old.isThere && transaction.isAlive(old.row, write.key)
       if old.isThere, !write.result.existed, old.row.generation == transaction.meta.generation {
-        try transaction.drop(write.key, old.row.record.version, .expired)
+        if write.kind == .put {
+          write.expired = old.row.record.version
+        } else {
+          try transaction.drop(write.key, old.row.record.version, .expired)
+        }
       }
       if write.kind == .put && write.refusal == .none {
         if let file = write.file, file.directory !== place {

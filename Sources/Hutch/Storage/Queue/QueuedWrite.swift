@@ -34,6 +34,9 @@ final class QueuedWrite: Chained {
 
   /// The findings of the commit. The leader's, until `isDone`.
   var result = StoreWrite.Result()
+  /// The version of the expired entry that a put has found in its place; 0: none. The put takes
+  /// memory's copy of that along, so the cache need not look at it afterwards (`storeDropped`).
+  var expired: UInt64 = 0
 
   // The queue's, under its lock.
 
