@@ -137,6 +137,32 @@ TEST(what_was_written_meanwhile_counts) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Whether the cache has noticed that its directory is not at its path any more makes no
+   difference. */
+TEST(a_close_says_that_the_directory_is_away) {
+  for (int notices = 0; notices < 2; notices++) {
+    for (int removes = 0; removes < 2; removes++) {
+      down d = {0};
+      prepare(&d, 0);
+      hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+      CHECK_OK(put_text(cache, "key", "value"));
+      if (removes) remove_tree(scratch("cache").text);
+      else CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+      if (notices) {
+        let_notice(cache);
+        CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
+        CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+      }
+      CHECK_STATUS(removes ? HUTCH_OK : HUTCH_IO, hutch_close(cache));
+      if (removes) continue;
+      CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+      cache = open_unlimited(scratch("cache").text);
+      CHECK_TEXT(cache, "key", "value");
+      CHECK_OK(hutch_close(cache));
+    }
+  }
+}
+
 TEST(a_removed_directory_comes_back_or_is_made_again) {
   for (uint32_t flags = 0; flags <= HUTCH_OPEN_DISK_OPTIONAL; flags += 2) {
     down d = {0};

@@ -124,13 +124,12 @@ extension LogStorage {
   func close(lastVersion: UInt64) -> Failure? {
     guard let store, !belongsToParent else { return nil }
     defer { forgetStores() }
-    let wasUp = isUp
     look()
     endFiles(store)
     let failure = store.close()
     up.store(false, ordering: .releasing)
     // Of a cache that has been removed, meanwhile too, there is nothing that could be ended.
-    if !wasUp || store.directory.hasLost(LogStore.indexName) { return nil }
+    if store.directory.hasLost(LogStore.indexName) { return nil }
     let words: StaticString = "closed, but the end was not clean"
     if let failure { return failure.with(.io, words) }
     return stateLock.withLock({ reason }) == nil ? nil : downFailure.with(.io, words)
