@@ -1,6 +1,7 @@
 #include "http.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <unistd.h>
 
 /* A quiet machine needs less than a second for each. */
@@ -130,6 +131,14 @@ bool body_has(hutch_http_task *task, const char *text) {
   hutch_http_response response = response_of(task);
   return response.body_size > 0 &&
          memmem(response.body, response.body_size, text, strlen(text)) != NULL;
+}
+
+void await_callback(hutch_http_task *task, const _Atomic int *is_made) {
+  while (!*is_made) {
+    if (state_of(task) == HUTCH_HTTP_ENDED && !*is_made)
+      FAIL("a task has ended without a callback: %s", error_of(task).words);
+    sched_yield();
+  }
 }
 
 uint32_t state_of(hutch_http_task *task) {

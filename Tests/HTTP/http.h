@@ -33,6 +33,8 @@ hutch_http_request get(const char *url);
 hutch_http_task *begin(hutch_http_session *session, const hutch_http_request *request);
 /* Waits for the end and returns the status. */
 hutch_status result_of(hutch_http_task *task);
+/* Waits until a callback of the task has set this; the test fails if the task ends before. */
+void await_callback(hutch_http_task *task, const _Atomic int *is_made);
 /* begin and result_of. */
 hutch_http_task *fetch(hutch_http_session *session, const hutch_http_request *request);
 

@@ -348,7 +348,7 @@ TEST(a_task_is_cancelled_before_and_while_it_runs) {
   hutch_http_task_release(task);
   request = counted(url_of("wire", "/stall_within"), &c[1]);
   task = begin(session, &request);
-  while (c[1].responses == 0) sched_yield();
+  await_callback(task, &c[1].responses);
   CHECK_OK(hutch_http_task_cancel(task, &was));
   CHECK_EQUAL(HUTCH_HTTP_RUNNING, was);
   CHECK_EQUAL(HUTCH_CANCELLED, result_of(task));
@@ -382,7 +382,7 @@ TEST(a_suspended_task_reads_nothing_and_continues) {
   hutch_http_request request = counted(url_of("wire", "/large?n=30000000"), &c);
   request.on_response = suspend_at_once;
   hutch_http_task *task = begin(session, &request);
-  while (c.responses == 0) sched_yield();
+  await_callback(task, &c.responses);
   CHECK_EQUAL(HUTCH_HTTP_SUSPENDED, state_of(task));
   /* Longer than the idle timeout, which does not run meanwhile. */
   CHECK_STATUS(HUTCH_TIMED_OUT, hutch_http_task_wait(task, 500 * HUTCH_MILLISECOND));

@@ -221,7 +221,7 @@ TEST(one_task_at_a_time_downloads_to_a_file) {
   request.download = file.text;
   request.flags = HUTCH_HTTP_RESUME;
   hutch_http_task *task = begin(session, &request);
-  while (c.responses == 0 && state_of(task) != HUTCH_HTTP_ENDED) sched_yield();
+  await_callback(task, &c.responses);
   download(HUTCH_BUSY);
   CHECK_OK(hutch_http_task_cancel(task, NULL));
   CHECK_EQUAL(HUTCH_CANCELLED, result_of(task));

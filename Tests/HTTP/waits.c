@@ -96,7 +96,7 @@ TEST(a_waiter_is_back_before_the_next_callback_is_made) {
     holding.on_response = keep;
     start_waiting(&m.other, begin(session, &silent));
     hutch_http_task *tasks[2] = {begin(session, &loud), begin(session, &holding)};
-    while (!h.is_held) sched_yield();
+    await_callback(tasks[1], &h.is_held);
     hutch_http_request later = get(url_of("wire", "/wait?ms=60"));
     hutch_http_task_release(fetch(other, &later));
     h.may_go = 1;

@@ -69,7 +69,8 @@ final class DiskFile {
       let length = min(sector, bytes.count - start)
       let isSame = bytes.withUnsafeBytes { now in
         versions[i][versions[i].count - 1].withUnsafeBytes {
-          memcmp($0.baseAddress!, now.baseAddress! + start, length) == 0
+          // The last sector of the file as it was may have been a part of one.
+          $0.count >= length && memcmp($0.baseAddress!, now.baseAddress! + start, length) == 0
         }
       }
       if isSame { continue }
