@@ -10,7 +10,7 @@ import Testing
 @Suite struct CallbackLockTests {
   /// What was called how often.
   final class Calls: @unchecked Sendable {
-    private let lock = try! Lock()
+    private let lock = Lock()
     private var count = 0
     func add() {
       lock.lock()

@@ -68,7 +68,7 @@ final class DiskFixture: @unchecked Sendable {
   let observer = TestObserver()
 
   final class Lists: @unchecked Sendable {
-    let lock = try! Lock()
+    let lock = Lock()
     var keys: [String] = []
     var all: [String] { lock.withLock { keys } }
   }

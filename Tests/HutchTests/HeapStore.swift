@@ -54,7 +54,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   let firstVersion: UInt64
   var sharing: StorageSharing { StorageSharing(firstVersion: firstVersion) }
   /// Protects what follows, and the medium.
-  private var lock = try! Lock()
+  private var lock = Lock()
   private var current: TierLimits
   private var counters = TierStats()
   private var serves = true

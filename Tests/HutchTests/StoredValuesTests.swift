@@ -24,7 +24,7 @@ import Testing
       let output = Unmanaged<OutputBuffer>.fromOpaque(UnsafeRawPointer(buffer!))
         .takeUnretainedValue()
       guard let room = output.resize(bytes.count) else { return Status.noMemory.code }
-      bytes.withUnsafeBytes { memcpy(room, $0.baseAddress!, bytes.count) }
+      bytes.withUnsafeBytes { _ = memcpy(room, $0.baseAddress!, bytes.count) }
       return 0
     }
 
