@@ -837,7 +837,8 @@ HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_
 
 /* Flags of a look. */
 enum {
-  HUTCH_LOOK_AT_ONCE = 1 /* do not read the disk: return HUTCH_WOULD_BLOCK instead */
+  HUTCH_LOOK_AT_ONCE = 1, /* do not read the disk: return HUTCH_WOULD_BLOCK instead */
+  HUTCH_LOOK_KNOWN = 2    /* the caller has the value of the version out->version */
 };
 
 /* The result of a look. */
@@ -846,6 +847,8 @@ typedef struct hutch_found {
   size_t size;          /* of the value, in bytes */
   size_t extended_size; /* of the extended data, in bytes */
   hutch_value *value;   /* NULL: the value is in the buffer */
+  uint64_t version;     /* of the entry; before a call with HUTCH_LOOK_KNOWN, of the value
+                           that the caller has */
 } hutch_found;
 
 /*
@@ -859,7 +862,11 @@ typedef struct hutch_found {
  *
  * With HUTCH_LOOK_AT_ONCE the call looks in memory only. If the disk tier may have the
  * entry, the call returns HUTCH_WOULD_BLOCK and counts neither a hit nor a miss. The caller
- * may then look again without the flag, on a thread that may wait. Since 0.1.
+ * may then look again without the flag, on a thread that may wait.
+ *
+ * With HUTCH_LOOK_KNOWN the caller has the value of an earlier look in this cache, and its
+ * version in out->version. If the entry still has this version, the call may leave the
+ * buffer as it is. In all else it is the same access. Since 0.1.
  */
 HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t key_size,
                                   uint32_t flags, void *buffer, size_t capacity,

@@ -243,6 +243,74 @@ TEST_EACH_KIND(a_look_at_once_leaves_the_disk_alone) {
   CHECK_EQUAL(after.disk.misses + has_disk, then.disk.misses);
 }
 
+/* Looks for "the key" with the version of the look before. */
+static hutch_status look_again(hutch_cache *cache, uint32_t flags, char buffer[8],
+                               hutch_found *found) {
+  memcpy(buffer, "before!", 8);
+  return hutch_look(cache, KEY("the key"), flags, buffer, 8, found);
+}
+
+/* A look with the version of a value gives that value's version, is an access, and copies every
+   other value. */
+TEST_EACH_KIND(a_known_value_need_not_be_copied) {
+  char buffer[8];
+  hutch_found found = {.struct_size = sizeof found};
+  hutch_entry_info info = {.struct_size = sizeof info};
+  CHECK_OK(put_text(f->cache, "the key", "one"));
+  /* What lies in the version says nothing without the flag. */
+  CHECK_OK(hutch_info(f->cache, KEY("the key"), &info));
+  found.version = info.version;
+  CHECK_OK(look_again(f->cache, 0, buffer, &found));
+  CHECK_BYTES("one", 3, buffer, found.size);
+  CHECK_EQUAL(info.version, found.version);
+
+  hutch_cache_stats before = stats_of(f->whole);
+  for (int i = 0; i < 3; i++) CHECK_OK(look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK_EQUAL(info.version, found.version);
+  CHECK(!found.value && found.size == 3 && found.extended_size == 0);
+  CHECK(strncmp(buffer, "before!", 8) == 0 || strncmp(buffer, "oneore!", 8) == 0);
+  hutch_cache_stats after = stats_of(f->whole);
+  CHECK_EQUAL(before.memory.hits + before.disk.hits + 3, after.memory.hits + after.disk.hits);
+
+  /* Another version is another value, be it by a put, a put with a time to live or a sum. */
+  CHECK_OK(put_text(f->cache, "the key", "two"));
+  CHECK_OK(look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK_BYTES("two", 3, buffer, found.size);
+  CHECK(found.version != info.version);
+  hutch_put_options options = put_options();
+  options.time_to_live = 3600 * (int64_t)1000000000;
+  CHECK_OK(hutch_put(f->cache, KEY("the key"), "three", 5, &options, NULL));
+  CHECK_OK(look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK_BYTES("three", 5, buffer, found.size);
+  uint64_t third = found.version;
+  CHECK_OK(look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK_EQUAL(third, found.version);
+  /* A value that does not fit comes by reference. */
+  CHECK_OK(put_text(f->cache, "the key", "longer than the buffer"));
+  CHECK_OK(look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK(found.value && found.version != third);
+  CHECK_BYTES("longer than the buffer", 22, hutch_value_data(found.value), found.size);
+  hutch_value_release(found.value);
+  CHECK_OK(hutch_remove(f->cache, KEY("the key")));
+  CHECK_STATUS(HUTCH_NOT_FOUND, look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
+}
+
+/* The short path of memory makes no copy. */
+TEST(memory_leaves_the_buffer_of_a_known_value_alone) {
+  hutch_options options = {.struct_size = sizeof options};
+  hutch_found found = {.struct_size = sizeof found};
+  hutch_cache *cache = NULL;
+  char buffer[8];
+  CHECK_OK(hutch_open(NULL, &options, &cache));
+  CHECK_OK(put_text(cache, "the key", "one"));
+  CHECK_OK(look_again(cache, 0, buffer, &found));
+  CHECK_BYTES("oneore!", 8, buffer, sizeof buffer);
+  CHECK_OK(look_again(cache, HUTCH_LOOK_KNOWN, buffer, &found));
+  CHECK_BYTES("before!", 8, buffer, sizeof buffer);
+  CHECK_EQUAL(3, found.size);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* -------------------------------------------------------- remove and clear */
 
 TEST_EACH_KIND(remove_removes) {

@@ -119,6 +119,7 @@ import Testing
     var hits: UInt64 = 0
     var misses: UInt64 = 0
     var unusual = 0
+    var kept = 0
     for step in 0..<120_000 {
       let number = UInt64.random(in: 0..<9000, using: &random)
       if step % 40 == 0 { giveBias(random.next()) }
@@ -155,20 +156,29 @@ import Testing
             #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
             #expect(contains(key) == .done)
             var found = -1
-            var extended = -1
+            var result = HitPath.Result(size: 0, extendedSize: -1, value: nil, version: 0)
             let target = HitPath.Target(
               buffer: buffer.baseAddress!, capacity: buffer.count, size: &found,
-              extendedSize: &extended)
+              found: &result)
             #expect(
               path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
                 == .done)
-            #expect(found == size && extended == 0)
+            #expect(found == size && result.extendedSize == 0)
+            #expect(result.version == wanted.unowned?.version)
+            // A caller that has the version need not get a copy.
+            buffer[0] ^= 0xFF
+            let before = buffer[0]
+            #expect(
+              path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
+                == .done)
+            if size > 0 && buffer[0] == before { kept += 1 }
+            #expect(buffer[0] == before || buffer[0] == before ^ 0xFF)
             var value: OpaquePointer?
             #expect(
               path.pin(key.baseAddress!, key.count, kind(key), isShared: isShared, &value) == .done)
             #expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
             UnownedBlock(UnsafeMutableRawPointer(value!)).release()
-            hits += 2
+            hits += 3
           case .absent:
             misses += 1
             #expect(wanted.unowned == nil)
@@ -181,7 +191,7 @@ import Testing
         }
       }
     }
-    #expect(tier.shardCount > 1 && unusual > 0)
+    #expect(tier.shardCount > 1 && unusual > 0 && kept > 0)
     #expect(tier.stats.hits == hits && tier.stats.misses == misses, "seed \(testSeed)")
     #expect(tier.violation() == nil)
   }

@@ -161,9 +161,12 @@ public func hutch_get_into(
 @inline(never)
 @_optimize(speed)
 private func copyingShared(
-  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int, to target: HitPath.Target
+  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int,
+  _ buffer: UnsafeMutableRawPointer, _ capacity: Int, _ size: UnsafeMutablePointer<Int>
 ) -> HitPath.Outcome {
-  path.copy(key, key_size, .small, isShared: true, to: target)
+  path.copy(
+    key, key_size, .small, isShared: true,
+    to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
 }
 
 @inline(never)
@@ -174,11 +177,11 @@ private func gettingIntoAnyhow(
   if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
     let outcome =
       HitPath.isSmall(key_size)
-      ? copyingShared(path, key, key_size, to: target)
-      : path.copyAnyhow(key, key_size, to: target)
+      ? copyingShared(path, key, key_size, buffer, capacity, size)
+      : path.copyAnyhow(
+        key, key_size, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
     switch outcome {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
@@ -229,15 +232,12 @@ public func hutch_look(
     let out = out.unsafelyUnwrapped
     let outcome = path.copy(
       key.unsafelyUnwrapped, key_size, .small, isShared: false,
-      to: target(buffer.unsafelyUnwrapped, capacity, out))
+      to: target(buffer.unsafelyUnwrapped, capacity, flags, out))
     if _fastPath(outcome == .done) {
       out.pointee.value = nil
       return Status.done.code
     }
-    if outcome == .absent && shortPath(cache) != nil {
-      tell(out, Look(.notFound))
-      return Status.notFound.code
-    }
+    if outcome == .absent && isMissing(cache, out) { return Status.notFound.code }
     return looking(cache, key, key_size, flags, buffer, capacity, out)
   }
   return lookingAnyhow(cache, key, key_size, flags, buffer, capacity, out)
@@ -251,38 +251,47 @@ private func lookingAnyhow(
   if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     isPlain(flags, out), let path = shortPath(cache)
   {
-    switch path.copyAnyhow(key, key_size, to: target(buffer, capacity, out)) {
+    switch path.copyAnyhow(key, key_size, to: target(buffer, capacity, flags, out)) {
     case .done:
       out.pointee.value = nil
       return Status.done.code
-    case .absent:
-      if shortPath(cache) != nil {
-        tell(out, Look(.notFound))
-        return Status.notFound.code
-      }
+    case .absent: if isMissing(cache, out) { return Status.notFound.code }
     case .unusual: break
     }
   }
   return looking(cache, key, key_size, flags, buffer, capacity, out)
 }
 
+private var lookFlags: UInt32 { UInt32(HUTCH_LOOK_AT_ONCE | HUTCH_LOOK_KNOWN) }
+
+/// The cache has no entry, and no handle was closed meanwhile.
+@inline(never)
+private func isMissing(_ cache: OpaquePointer?, _ out: UnsafeMutablePointer<hutch_found>) -> Bool {
+  if shortPath(cache) == nil { return false }
+  tell(out, Look(.notFound))
+  return true
+}
+
 /// True if the flags are valid and the result has the size that this library knows.
 @inline(__always)
 private func isPlain(_ flags: UInt32, _ out: UnsafeMutablePointer<hutch_found>) -> Bool {
-  flags & ~UInt32(HUTCH_LOOK_AT_ONCE) == 0
+  flags & ~lookFlags == 0
     && out.pointee.struct_size == MemoryLayout<hutch_found>.size
 }
 
-/// The sizes go where the result has them. (Each is a field in the host's memory, whose address
-/// outlives the closure.)
+/// What is found goes where the result has it. Without HUTCH_LOOK_KNOWN no version is known.
 @inline(__always)
 private func target(
-  _ buffer: UnsafeMutableRawPointer, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>
+  _ buffer: UnsafeMutableRawPointer, _ capacity: Int, _ flags: UInt32,
+  _ out: UnsafeMutablePointer<hutch_found>
 ) -> HitPath.Target {
-  HitPath.Target(
+  if flags & UInt32(HUTCH_LOOK_KNOWN) == 0 { out.pointee.version = 0 }
+  // All of hutch_found but struct_size.
+  let found = (UnsafeMutableRawPointer(out) + MemoryLayout<Int>.size)
+    .assumingMemoryBound(to: HitPath.Result.self)
+  return HitPath.Target(
     buffer: buffer, capacity: capacity,
-    size: withUnsafeMutablePointer(to: &out.pointee.size) { $0 },
-    extendedSize: withUnsafeMutablePointer(to: &out.pointee.extended_size) { $0 })
+    size: UnsafeMutableRawPointer(found).assumingMemoryBound(to: Int.self), found: found)
 }
 
 /// The slow path.
@@ -296,10 +305,10 @@ private func looking(
     try checkedResult(out)
     tell(out, Look(.notFound))
     let key = try checkedKey(key, key_size)
-    try checkFlags(flags, UInt32(HUTCH_LOOK_AT_ONCE))
+    try checkFlags(flags, lookFlags)
     let found = try cache.look(
       key, in: scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
-      atOnce: flags != 0)
+      atOnce: flags & UInt32(HUTCH_LOOK_AT_ONCE) != 0)
     if found.status == .done { tell(out, found) }
     return found.status
   }
@@ -309,7 +318,8 @@ private func looking(
 private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
   let answer = hutch_found(
     struct_size: MemoryLayout<hutch_found>.size, size: found.size,
-    extended_size: found.extendedSize, value: found.reference.map { OpaquePointer($0.raw) })
+    extended_size: found.extendedSize, value: found.reference.map { OpaquePointer($0.raw) },
+    version: found.version)
   // Almost always true.
   if out.pointee.struct_size == answer.struct_size {
     out.pointee = answer

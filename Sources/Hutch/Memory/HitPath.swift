@@ -125,13 +125,20 @@ struct HitPath {
 
   /// False: another process may have written the key, and the long path counts a miss.
   @inline(__always)
-  private func isCurrent(_ block: UnownedBlock) -> Bool {
-    _fastPath(line.pointee.coherence == nil) || isCurrentForAll(block)
+  private func isCurrent(_ block: UnownedBlock, _ hash: UInt64, _ kind: KeySize) -> Bool {
+    _fastPath(line.pointee.coherence == nil)
+      || (kind == .short ? isCurrentForAll(block) : isCurrentForAll(block, hash))
+  }
+
+  /// Makes the hash anew: to keep it for this would take short reads a register.
+  @inline(never)
+  private func isCurrentForAll(_ block: UnownedBlock) -> Bool {
+    isCurrentForAll(block, line.pointee.hash.entry(block.key))
   }
 
   @inline(never)
-  private func isCurrentForAll(_ block: UnownedBlock) -> Bool {
-    line.pointee.coherence.unsafelyUnwrapped.isCurrent(block, line.pointee.hash.entry(block.key))
+  private func isCurrentForAll(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
+    line.pointee.coherence.unsafelyUnwrapped.mark(hash) == block.mark
   }
 
   // MARK: a read
@@ -218,7 +225,7 @@ struct HitPath {
       func isUsed(_ shape: UnownedBlock.Shape) -> Bool {
         _fastPath(block.keySize == keySize)
           && _fastPath(block.hasKeyBytes(key, keySize, kind, shape))
-          && _fastPath(isCurrent(block))
+          && _fastPath(isCurrent(block, hash, kind))
           && _fastPath(
             use(
               Hit(
@@ -293,7 +300,7 @@ struct HitPath {
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
     guard let place else { return Found(isAbsent: true) }
-    let isUsable = !place.word.isTimed && isCurrent(place.word.block)
+    let isUsable = !place.word.isTimed && isCurrent(place.word.block, hash, .any)
     return Found(place: isUsable ? place : nil, hash: localHash)
   }
 
@@ -363,24 +370,36 @@ struct HitPath {
   /// A value up to this size is copied without a call.
   private static var copyAtOnce: Int { Int(HUTCH_COPY_AT_ONCE) }
 
-  /// Where a value goes, and the sizes of what was copied.
+  /// The result of a look, as hutch_found has it.
+  struct Result {
+    var size: Int
+    var extendedSize: Int
+    var value: OpaquePointer?
+    /// Before the look, of the value that the caller has, which is not copied; 0: of none.
+    var version: UInt64
+  }
+
+  /// Where a value goes, and the sizes of what was copied: four words, which registers pass.
   struct Target {
     let buffer: UnsafeMutableRawPointer
     let capacity: Int
     let size: UnsafeMutablePointer<Int>
     /// Not nil: the extended data go behind the value. A constant of fast callers, as is `KeySize`.
-    var extendedSize: UnsafeMutablePointer<Int>?
+    var found: UnsafeMutablePointer<Result>?
 
     /// False: not all of it fits, or it is large.
     @inline(__always)
     fileprivate func take(_ hit: Hit, _ kind: KeySize, from path: HitPath) -> Bool {
       var extended = 0
-      if extendedSize != nil && _slowPath(!hit.block.isPlain) { extended = hit.block.dataSize }
+      if found != nil && _slowPath(!hit.block.isPlain) { extended = hit.block.dataSize }
       let count = hit.shape.size &+ extended
       guard _fastPath(count <= capacity) else { return false }
       if kind != .any && _fastPath(count <= HitPath.copyAtOnce) {
+        let isKnown = isKnown(hit)
         note(hit, extended, from: path)
-        hutch_copy_at_once(buffer, hit.block.raw + hit.shape.valueOffset, count)
+        if !isKnown {
+          hutch_copy_at_once(buffer, hit.block.raw + hit.shape.valueOffset, count)
+        }
         return true
       }
       guard _fastPath(count <= HitPath.smallCopy) else { return false }
@@ -389,11 +408,19 @@ struct HitPath {
       return true
     }
 
+    /// Whether the caller has the value. A damaged directory may have an entry of version 0.
+    @inline(__always)
+    private func isKnown(_ hit: Hit) -> Bool {
+      guard let known = found?.pointee.version else { return false }
+      return known != 0 && known == hit.block.version
+    }
+
     @inline(__always)
     private func note(_ hit: Hit, _ extended: Int, from path: HitPath) {
       path.note(hit)
       size.pointee = hit.shape.size
-      if let extendedSize { extendedSize.pointee = extended }
+      found?.pointee.extendedSize = extended
+      found?.pointee.version = hit.block.version
     }
   }
 
@@ -446,29 +473,6 @@ struct HitPath {
     note(hit)
     out.pointee = OpaquePointer(hit.block.retained().leak().raw)
     return true
-  }
-}
-
-extension HitPath {
-  /// Whether there is an entry; no access.
-  @inline(__always)
-  func contains(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
-  ) -> Outcome {
-    find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
-      containsSlowly(key, keySize, $0)
-    }
-  }
-
-  /// As `copyAnyhow`.
-  @inline(never) @_optimize(speed)
-  func containsAnyhow(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
-    contains(key, keySize, .any, isShared: true)
-  }
-
-  @inline(never)
-  private func containsSlowly(_ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot) -> Outcome {
-    findSlowly(key, keySize, spot, isAccess: false) { _ in true }
   }
 }
 

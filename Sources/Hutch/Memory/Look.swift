@@ -8,18 +8,26 @@ struct Look {
 
   /// done, notFound, or wouldBlock.
   var status: Status
+  /// Of 24 bits, and 0 in a look for the value. Beside the status, so that four registers hold a
+  /// Look.
+  private var dataSize: UInt32 = 0
   var size = 0
-  /// 0 in a look for the value.
-  var extendedSize = 0
   var reference: UnownedBlock?
+  /// 0 in a look for the value that the disk tier has answered.
+  var version: UInt64 = 0
 
   @inline(__always) init(_ status: Status) { self.status = status }
 
   @inline(__always) init(_ block: UnownedBlock, _ part: Part) {
     status = .done
     size = block.size
-    if part == .valueAndExtended { extendedSize = block.dataSize }
+    version = block.version
+    if part == .valueAndExtended {
+      dataSize = UInt32(truncatingIfNeeded: block.dataSize)
+    }
   }
+
+  @inline(__always) var extendedSize: Int { Int(dataSize) }
 
   /// The size of all that is copied. A block is never so large that the sum overflows.
   var byteCount: Int { size &+ extendedSize }

@@ -212,6 +212,7 @@ class Found(Sized):
         ("size", c_size_t),
         ("extended_size", c_size_t),
         ("value", ValuePointer),
+        ("version", c_uint64),
     ]
 
 

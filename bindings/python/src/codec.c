@@ -8,7 +8,7 @@ enum { LONG_COPY = 256 * 1024 };
 /* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
-static const char str_tag[] = STR_TAG, int_tag[] = "py:int", json_tag[] = "py:json";
+static const char str_tag[] = STR_TAG, int_tag[] = INT_TAG, json_tag[] = "py:json";
 
 #define HUTCH_KIND(tag)                                                                        \
   {.struct_size = sizeof(hutch_put_options), .extended = tag, .extended_size = sizeof tag - 1}
@@ -231,7 +231,7 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
     if (text || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) return text;
     PyErr_Clear();
   }
-  if (size == 8 && is(extended, extended_size, int_tag, sizeof int_tag - 1)) {
+  if (is_int(size, extended, extended_size)) {
     unsigned long long number = 0;
     for (int i = 0; i < 8; i++) number |= (unsigned long long)(unsigned char)data[i] << (8 * i);
     return PyLong_FromLongLong((long long)number);
@@ -255,4 +255,16 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
   Py_XINCREF(object);
   Py_DECREF(pair);
   return object;
+}
+
+PyObject *object_of_copy(const fast *cache, const char *room, const hutch_found *found) {
+  /* The commonest of object_of: bytes and str. */
+  Py_ssize_t size = (Py_ssize_t)found->size;
+  if (found->extended_size == 0) return PyBytes_FromStringAndSize(room, size);
+  if (is_str(room + found->size, found->extended_size)) {
+    PyObject *text = PyUnicode_DecodeUTF8(room, size, STR_ERRORS);
+    if (text) return text;
+    PyErr_Clear(); /* object_of tells. */
+  }
+  return object_of(cache, room, found->size, room + found->size, found->extended_size);
 }

@@ -64,15 +64,12 @@ static COLD hutch_status look_on_disk(const fast *self, const key *key, char *ro
   return status;
 }
 
-/* Looks with the GIL, and without it on disk. */
-static inline hutch_status look(const fast *self, const key *key, char *room, size_t capacity,
-                                hutch_found *found) {
+/* Looks with the GIL, in memory. `flags`: HUTCH_LOOK_KNOWN or 0. */
+static inline hutch_status look_at_once(const fast *self, const key *key, uint32_t flags,
+                                        char *room, size_t capacity, hutch_found *found) {
   found->struct_size = sizeof *found;
-  hutch_status status = hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE, room,
-                                   capacity, found);
-  if (RARELY(status == HUTCH_WOULD_BLOCK))
-    status = look_on_disk(self, key, room, capacity, found);
-  return status;
+  return hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE | flags, room, capacity,
+                    found);
 }
 
 /* The object of a value that a look has found and not copied. */
@@ -88,21 +85,28 @@ static COLD PyObject *object_of_reference(fast *self, const hutch_found *found) 
 static inline PyObject *read_found(fast *self, const key *key) {
   char room[ROOM];
   hutch_found found;
-  hutch_status status = look(self, key, room, sizeof room, &found);
+  known *known = known_of(self, key);
+  bool is_known = known && known->object;
+  found.version = is_known ? known->version : 0;
+  hutch_status status =
+      look_at_once(self, key, is_known ? HUTCH_LOOK_KNOWN : 0, room, sizeof room, &found);
+  if (RARELY(status == HUTCH_WOULD_BLOCK)) {
+    known = NULL; /* The object of a value on disk is made of what is there. */
+    status = look_on_disk(self, key, room, sizeof room, &found);
+  }
   if (status != HUTCH_OK) {
     if (RARELY(status != HUTCH_NOT_FOUND)) (void)is_fine(self, status);
     return NULL;
   }
   if (RARELY(found.value != NULL)) return object_of_reference(self, &found);
-  /* The commonest of object_of: bytes and str. */
-  Py_ssize_t size = (Py_ssize_t)found.size;
-  if (found.extended_size == 0) return PyBytes_FromStringAndSize(room, size);
-  if (is_str(room + found.size, found.extended_size)) {
-    PyObject *text = PyUnicode_DecodeUTF8(room, size, STR_ERRORS);
-    if (text) return text;
-    PyErr_Clear(); /* object_of tells. */
+  if (!known) return object_of_copy(self, room, &found);
+  /* Not is_known: if the cache has a clock in Python, the place may be another's by now. Then the
+     look has copied the value. */
+  if (known->object && known->version == found.version) {
+    Py_INCREF(known->object);
+    return known->object;
   }
-  return object_of(self, room, found.size, room + found.size, found.extended_size);
+  return learn(self, known, room, &found);
 }
 
 PyObject *read_object(fast *self, const key *key) { return read_found(self, key); }
@@ -179,7 +183,8 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
   if (!is_attached(self)) return NULL;
   if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
     return slowly(self, PIN, arguments, count, names);
-  hutch_status status = look(self, &key, NULL, 0, &found);
+  hutch_status status = look_at_once(self, &key, 0, NULL, 0, &found);
+  if (status == HUTCH_WOULD_BLOCK) status = look_on_disk(self, &key, NULL, 0, &found);
   if (status == HUTCH_NOT_FOUND) return default_of(arguments, count);
   if (!is_fine(self, status)) return NULL;
   /* Empty bytes fit into no room; another kind than bytes is an error, which Python makes. */

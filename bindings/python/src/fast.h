@@ -6,6 +6,7 @@
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
  *   hooks.c     a clock and a codec in Python
+ *   known.c     objects of values that are read again
  *   pin.c       the type Pinned: a value without a copy
  *   objects.c   Python objects in a cache's memory, by reference
  *   walk.c      the keys of all entries
@@ -87,6 +88,7 @@ typedef struct fast {
   bool is_natural; /* there is no serializer: C reads and writes values of JSON */
   bool codes_objects; /* objects are values: hutch/_object_codec.py makes them, with the GIL */
   bool keeps_pairs; /* a value is a tuple of its bytes and its extended data */
+  struct known *known; /* PLACES of them, or NULL; lives as long as this object */
 } fast;
 
 struct key;
@@ -233,12 +235,67 @@ static inline bool is_str(const char *extended, size_t extended_size) {
   return extended_size == sizeof STR_TAG - 1 && memcmp(extended, STR_TAG, sizeof STR_TAG - 1) == 0;
 }
 
+/* Whether the value is an int: 8 bytes, of two's complement, the lowest first. */
+#define INT_TAG "py:int"
+static inline bool is_int(size_t size, const char *extended, size_t extended_size) {
+  return size == 8 && extended_size == sizeof INT_TAG - 1 &&
+         memcmp(extended, INT_TAG, sizeof INT_TAG - 1) == 0;
+}
+
 /* Whether the package has written the value, as another kind than bytes. */
 bool is_encoded(const char *extended, size_t extended_size);
 
 /* The object that was put. NULL without an exception: the value cannot be read. */
 PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
                     size_t extended_size);
+
+/* object_of, of a value that a look has copied. */
+PyObject *object_of_copy(const fast *cache, const char *room, const hutch_found *found);
+
+/* ------------------------------------------------------------------- known */
+
+/* The version of a value that was read, and the object that was made of it; object is NULL until
+   the value is read again. An object stands for every later read of its version, because a cache
+   never uses a version twice and because objects are of types that do not change. Only the GIL
+   protects a place: what was read of it before a release of the GIL says nothing after it. */
+typedef struct known {
+  uint64_t version;
+  PyObject *object;
+} known;
+
+/* log2 of the number of places, and the size of the largest value of an object that is kept. */
+enum { PLACE_BITS = 11, PLACES = 1 << PLACE_BITS, KNOWN_MOST = 512 };
+
+/* Begins to know objects. False: there is no memory; no exception is set. */
+bool begin_to_know(fast *self);
+
+/* Releases the objects. */
+void forget(fast *self);
+
+/* Makes the object of a value that a look has copied; keeps it if this version was the last one
+   that the place has seen. */
+PyObject *learn(const fast *self, known *known, const char *room, const hutch_found *found);
+
+/* The place of a key's object, by its first and last bytes: keys of one place only take it from
+   each other. NULL: there is none for such keys. */
+static inline known *known_of(fast *self, const key *key) {
+  uint64_t first, last;
+  if (RARELY(!self->known) && !begin_to_know(self)) return NULL;
+  if (key->size >= sizeof first) {
+    memcpy(&first, key->data, sizeof first);
+    memcpy(&last, key->data + key->size - sizeof last, sizeof last);
+  } else if (key->size >= 4) {
+    uint32_t start, end;
+    memcpy(&start, key->data, sizeof start);
+    memcpy(&end, key->data + key->size - sizeof end, sizeof end);
+    first = start;
+    last = end;
+  } else {
+    return NULL;
+  }
+  uint64_t mixed = ((first << 31 | first >> 33) + last) * 0x9e3779b97f4a7c15;
+  return &self->known[mixed >> (64 - PLACE_BITS)];
+}
 
 /* -------------------------------------------------------------------- JSON */
 

@@ -129,6 +129,7 @@ PyObject *fast_close(fast *self, PyObject *unused) {
   (void)unused;
   if (!self->is_open) Py_RETURN_NONE;
   self->is_open = false;
+  forget(self);
   hutch_status status;
   Py_BEGIN_ALLOW_THREADS
   status = hutch.close(self->cache);
@@ -178,6 +179,8 @@ void fast_dealloc(fast *self) {
     Py_END_ALLOW_THREADS
     PyErr_Restore(kind, error, trace);
   }
+  forget(self);
+  PyMem_Free(self->known);
   Py_XDECREF(self->module);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(self);
