@@ -69,10 +69,19 @@ struct SortedKeys: ~Copyable {
       : shortPrefix(key)
   }
 
+  /// Of 1 to 7 bytes: the first ones and the last ones, which overlap, each in its place.
+  @inline(never)
   private static func shortPrefix(_ key: Bytes) -> UInt64 {
-    var prefix: UInt64 = 0
-    for (index, byte) in key.enumerated() { prefix |= UInt64(byte) << UInt64(56 - 8 * index) }
-    return prefix
+    guard let start = key.baseAddress, key.count > 0 else { return 0 }
+    let empty = UInt64(64 &- 8 &* key.count)
+    if key.count >= 4 {
+      let first = UInt32(bigEndian: start.loadUnaligned(as: UInt32.self))
+      let last = UInt32(bigEndian: (start + (key.count &- 4)).loadUnaligned(as: UInt32.self))
+      return UInt64(first) &<< 32 | UInt64(last) &<< empty
+    }
+    let middle = key.count &>> 1
+    return UInt64(key[0]) &<< 56 | UInt64(key[middle]) &<< UInt64(56 &- 8 &* middle)
+      | UInt64(key[key.count &- 1]) &<< empty
   }
 
   /// Below 0: `item` comes before the key; 0: it is the same key.
