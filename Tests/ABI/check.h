@@ -227,6 +227,11 @@ void check_every_call(hutch_cache *cache, hutch_status expected);
 /* Runs body(context, 0..count-1), each on a thread of its own, and waits for all. */
 void run_threads(int count, void (*body)(void *context, int index), void *context);
 
+/* 50 microseconds of sleep, for a loop that waits for another thread or process. A loop that yields
+   keeps a core busy, and where both are, the other one waits for it. It has its place where threads
+   or processes are to go on at the same moment. */
+void nap(void);
+
 /* How many threads of this process the library has named. */
 int workers(void);
 

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -417,7 +416,7 @@ static void put_and_fork(void *context, int index) {
     for (int i = 0; i < 12 * scale(); i++) {
       uint32_t before = atomic_load(&b->done[i % 3]);
       await_child(fork_child(use_a_little, &b->family));
-      while (atomic_load(&b->done[i % 3]) < before + 3) sched_yield();
+      while (atomic_load(&b->done[i % 3]) < before + 3) nap();
     }
     atomic_store(&b->stop, true);
     return;
@@ -506,7 +505,7 @@ TEST(a_child_keeps_the_directory_of_an_ended_parent) {
   char byte;
   close(parent.to);
   CHECK(read(parent.from, &byte, 1) == 0);
-  while (hutch_open(directory.text, NULL, &cache) == HUTCH_BUSY) sched_yield();
+  while (hutch_open(directory.text, NULL, &cache) == HUTCH_BUSY) nap();
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
 }

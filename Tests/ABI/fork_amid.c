@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,7 +104,7 @@ static void disturb(void *context, int index) {
       hutch_cache *own;
       hutch_status status;
       while ((status = hutch_open(scratch(other).text, &options, &own)) == HUTCH_BUSY)
-        sched_yield();
+        nap();
       CHECK_OK(status);
       CHECK_OK(put_text(own, "key", "value"));
       CHECK_OK(hutch_close(own));
@@ -461,7 +460,7 @@ TEST(a_fork_has_its_turn_among_those_that_write) {
     }
   }
   for (int i = 0; i < OTHERS; i++)
-    while (!atomic_load(&written[i])) sched_yield();
+    while (!atomic_load(&written[i])) nap();
   int in_time = 0;
   for (int i = 0; i < 20; i++) {
     bool late;

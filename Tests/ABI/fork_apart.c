@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -122,7 +121,7 @@ TEST(a_directory_that_came_back_goes_with_the_next_fork) {
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   for (int times = 0; times < 2; times++) {
     hutch_status status;
-    while ((status = put_text(cache, "parent", "value")) == HUTCH_PARTIAL) sched_yield();
+    while ((status = put_text(cache, "parent", "value")) == HUTCH_PARTIAL) nap();
     CHECK_OK(status);
     pid_t child = fork_now();
     if (child == 0) {

@@ -103,7 +103,7 @@ PROCESS(judges, argument) {
   /* A process that was killed has the directory until the system has ended it. */
   while ((status = hutch_open(argument + 3, &options, &cache)) == HUTCH_BUSY &&
          argument[2] != '0')
-    sched_yield();
+    nap();
   CHECK_OK(status);
   for (int writer = 1; writer <= writers; writer++)
     count += check_steps(cache, (uint32_t)writer, STEPS);
@@ -204,7 +204,7 @@ TEST(a_third_process_judges_while_both_run) {
   pid_t child = fork_now();
   if (child == 0) {
     write_steps(cache, 2, 0, STEPS);
-    while (atomic_load(done) == 0) sched_yield();
+    while (atomic_load(done) == 0) nap();
     let_judge(HUTCH_SHARING_SHARED, 2, false, directory);
     CHECK_OK(hutch_close(cache));
     end_child();
@@ -282,7 +282,7 @@ static void kill_one(bool kills_child) {
       }
     }
     write_steps(cache, 1, 0, STEPS / 2);
-    while (progress[0] < 20) sched_yield();
+    while (progress[0] < 20) nap();
     kill(progress[1], SIGKILL);
     write_steps(cache, 1, STEPS / 2, STEPS);
     CHECK_OK(hutch_remove(cache, KEY("its")));
@@ -292,7 +292,7 @@ static void kill_one(bool kills_child) {
   }
   int status;
   CHECK(waitpid(first, &status, 0) == first);
-  while (!progress[2]) sched_yield();
+  while (!progress[2]) nap();
   /* The process that has just closed may not be gone, but has given the directory up. */
   let_judge(HUTCH_SHARING_EXCLUSIVE, 1, true, directory);
 }

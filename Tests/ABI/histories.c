@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "player.h"
 
-#include <sched.h>
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
@@ -78,7 +77,7 @@ static void play_round(const round *r, uint64_t seed, const char *name) {
                                 &t, let_go));
   run_threads(THREADS, play_calls, &t);
   /* The last of each key is still there. */
-  while (atomic_load(&t.under_way) > 0) sched_yield();
+  while (atomic_load(&t.under_way) > 0) nap();
   player p = {.t = &t};
   for (uint8_t key = 0; key < KEYS; key++) get_key(&p, key);
   CHECK_OK(hutch_flush(t.cache));
@@ -86,7 +85,7 @@ static void play_round(const round *r, uint64_t seed, const char *name) {
   hutch_cache_stats stats = stats_of(t.cache);
   CHECK_OK(hutch_set_listener(t.cache, 0, NULL, NULL, NULL));
   /* A last event of maintenance may be under way. */
-  while (r->listened && !atomic_load(&t.listener_has_gone)) sched_yield();
+  while (r->listened && !atomic_load(&t.listener_has_gone)) nap();
   char *verdict = judge(t.h, KEYS);
   bool has_counters = t.h->shares || (r->disk && r->storage == HUTCH_STORAGE_LOG);
   if (verdict && has_counters && keys_meet(&t)) {

@@ -3,7 +3,6 @@
 #include "check.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -50,7 +49,7 @@ TEST(a_kill_loses_nothing_that_was_put) {
     process other = start_process("puts_until_killed", directory.text);
     while (atomic_load(progress) < goal) {
       CHECK(waitpid(other.pid, NULL, WNOHANG) == 0);
-      sched_yield();
+      nap();
     }
     kill(other.pid, SIGKILL);
     CHECK_EQUAL(SIGKILL, end_process(&other));

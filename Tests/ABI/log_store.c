@@ -94,7 +94,7 @@ TEST(processes_open_a_new_directory_at_the_same_moment) {
 static _Atomic int *fork_goes_on;
 
 static void wait_in_child(void) {
-  while (!atomic_load(fork_goes_on)) sched_yield();
+  while (!atomic_load(fork_goes_on)) nap();
 }
 
 /* The parent's maintenance runs before the child has taken its place among the processes. The
@@ -306,7 +306,7 @@ TEST(a_touch_of_what_is_damaged_and_on_disk_alone_finds_nothing) {
     damage_in_log(directory.text, "the value that is touched");
     CHECK_STATUS(HUTCH_NOT_FOUND, hutch_touch(cache, KEY("a"), HUTCH_HOUR, 0));
     /* The maintenance thread may be on its way with the event. */
-    while (told == 0) sched_yield();
+    while (told == 0) nap();
     CHECK_EQUAL(1, told);
     CHECK_EQUAL(1, stats_of(cache).disk.damaged);
     CHECK_EQUAL(0, count_of(cache));

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------ helpers */
@@ -46,7 +45,7 @@ static hutch_status decode(void *context, hutch_value *value, void **object) {
                                   &same));
     CHECK(!same);
   }
-  while (atomic_load(&c->asking) < atomic_load(&c->asked)) sched_yield();
+  while (atomic_load(&c->asking) < atomic_load(&c->asked)) nap();
   document *d = calloc(1, sizeof *d);
   memcpy(d->text, hutch_value_data(value), hutch_value_size(value));
   d->is_decoded = true;

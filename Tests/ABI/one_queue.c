@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,7 +67,7 @@ static hutch_status wait_here(void *context, hutch_task *task) {
   (void)task;
   gate *g = context;
   atomic_fetch_add(&g->running, 1);
-  while (!atomic_load(&g->open)) sched_yield();
+  while (!atomic_load(&g->open)) nap();
   atomic_fetch_sub(&g->running, 1);
   return HUTCH_OK;
 }
@@ -76,7 +75,7 @@ static hutch_status wait_here(void *context, hutch_task *task) {
 static void occupy(hutch_queue *queue, gate *g, int count) {
   for (int i = 0; i < count; i++)
     CHECK_OK(hutch_queue_submit(queue, wait_here, g, NULL, NULL, NULL));
-  while (atomic_load(&g->running) < count) sched_yield();
+  while (atomic_load(&g->running) < count) nap();
 }
 
 static hutch_queue *new_queue(uint32_t width, uint32_t flags) {
@@ -260,7 +259,7 @@ TEST(the_queue_is_released_before_its_caches) {
   CHECK_OK(hutch_close(p.b));
   CHECK_EQUAL(HUTCH_OK, n.status[10]);
   hutch_cache_release(view);
-  while (workers() > 0) sched_yield();
+  while (workers() > 0) nap();
 }
 
 TEST(the_queue_serves_when_its_caches_have_gone) {
@@ -273,7 +272,7 @@ TEST(the_queue_serves_when_its_caches_have_gone) {
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
   hutch_task_release(task);
   hutch_queue_release(p.queue);
-  while (workers() > 0) sched_yield();
+  while (workers() > 0) nap();
 }
 
 /* -------------------------------------------------------------------- threads */
@@ -324,7 +323,7 @@ TEST(neither_a_suspended_nor_a_busy_queue_delays_maintenance) {
   _Atomic int released = 0;
   CHECK_OK(hutch_put_object(p.a, KEY("key"), &released, count_release, NULL));
   CHECK_OK(hutch_remove_object(p.a, KEY("key")));
-  while (atomic_load(&released) == 0) sched_yield();
+  while (atomic_load(&released) == 0) nap();
   CHECK_OK(hutch_queue_resume(p.queue));
   atomic_store(&g.open, true);
   /* The other way round: a suspended cache does no maintenance, and its queue goes on. */
@@ -568,7 +567,7 @@ static void exit_with_tasks(void) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   for (; width < (processors < 2 ? 2 : processors); width++)
     CHECK_OK(hutch_queue_submit(queue, finish_slowly, at_end, NULL, NULL, NULL));
-  while (atomic_load(&g.running) < width) sched_yield();
+  while (atomic_load(&g.running) < width) nap();
   hutch_task_options told = {.struct_size = sizeof told, .complete = count_cancelled};
   CHECK_OK(hutch_queue_submit(queue, run_never, at_end, NULL, &told, NULL));
   CHECK_OK(hutch_get_async(cache, KEY("key"), &told, NULL));

@@ -32,5 +32,8 @@ if(HUTCH_SANITIZE)
       message(STATUS "LeakSanitizer does not work here: leaks are not looked for")
       set(test_environment "ASAN_OPTIONS=detect_leaks=0")
     endif()
+    # What is freed is kept from reuse until 32 MB more have been, for 256 MB: most of the kernel's
+    # time went into fresh pages. Ten frames of a stack name the caller in a test.
+    string(APPEND test_environment ":quarantine_size_mb=32:malloc_context_size=10")
   endif()
 endif()

@@ -43,8 +43,13 @@ static board *map_board(const char *directory) {
 /* A process that waits for another one ends with the test that has failed. */
 static pid_t parent;
 
-static void pause_briefly(void) {
+static void end_with_parent(void) {
   if (parent && getppid() != parent) _exit(1);
+}
+
+/* Between processes that are to work at the same moment. */
+static void pause_briefly(void) {
+  end_with_parent();
   sched_yield();
 }
 
@@ -105,7 +110,8 @@ PROCESS(does_as_told, directory) {
   tell_ready();
   for (uint32_t done = 0; !atomic_load(&b->stop);) {
     if (atomic_load(&b->order) == done) {
-      pause_briefly();
+      end_with_parent();
+      nap();
       continue;
     }
     done = atomic_load(&b->order);
@@ -121,7 +127,7 @@ static hutch_status tell(board *b, char what, const char *key, const char *text,
   snprintf(b->text, sizeof b->text, "%s", text);
   b->number = number;
   uint32_t order = atomic_fetch_add(&b->order, 1) + 1;
-  while (atomic_load(&b->answer_ready) != order) sched_yield();
+  while (atomic_load(&b->answer_ready) != order) nap();
   return b->answer;
 }
 

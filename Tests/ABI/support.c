@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <sched.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -415,7 +414,7 @@ pid_t fork_now(void) {
       if (late) _exit(0);
       return 0;
     }
-    while (*verdict == 0) sched_yield();
+    while (*verdict == 0) nap();
     if (*verdict == 1) return child;
     await_child(child);
   }

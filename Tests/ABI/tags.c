@@ -596,7 +596,7 @@ PROCESS(removes_until_killed, directory) {
       sprintf(key, "%d", i);
       CHECK_STATUS(i % 2 ? HUTCH_NOT_FOUND : HUTCH_OK, hutch_contains(cache, KEY(key)));
     }
-    while (round % 2 && atomic_load(&p->round) == round) sched_yield();
+    while (round % 2 && atomic_load(&p->round) == round) nap();
   }
 }
 
@@ -612,7 +612,7 @@ TEST(a_kill_brings_nothing_back) {
     process other = start_process("removes_until_killed", directory.text);
     while (atomic_load(&p->removed) < round) {
       CHECK(waitpid(other.pid, NULL, WNOHANG) == 0);
-      sched_yield();
+      nap();
     }
     bool is_behind = next_random(&state) % 2;
     if (!is_behind) {

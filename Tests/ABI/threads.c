@@ -452,7 +452,7 @@ static void put_until_closed(void *context, int index) {
   if (index == 0) {
     /* Closes when everybody is at work. */
     for (int i = 1; i < THREADS; i++)
-      while (atomic_load(&s->done[i]) < 30) sched_yield();
+      while (atomic_load(&s->done[i]) < 30) nap();
     CHECK_OK(hutch_close(s->cache));
   } else {
     hutch_status status;

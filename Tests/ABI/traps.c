@@ -85,7 +85,7 @@ enum { READERS = 2 };
    midst for others to run. So a put now and then meets no read. */
 static void put_between_reads(load *l) {
   atomic_store(&l->pauses, true);
-  while (atomic_load(&l->standing) < READERS) sched_yield();
+  while (atomic_load(&l->standing) < READERS) nap();
   put_filled(l->disk, 0, 15000, 1);
   atomic_store(&l->pauses, false);
 }
@@ -93,7 +93,7 @@ static void put_between_reads(load *l) {
 static void stand_if_asked(load *l) {
   if (!atomic_load(&l->pauses)) return;
   atomic_fetch_add(&l->standing, 1);
-  while (atomic_load(&l->pauses)) sched_yield();
+  while (atomic_load(&l->pauses)) nap();
   atomic_fetch_sub(&l->standing, 1);
 }
 

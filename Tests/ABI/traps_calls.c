@@ -4,7 +4,6 @@
 #include "check.h"
 
 #include <dirent.h>
-#include <sched.h>
 
 /* ------------------------------------------------- a read that takes its time */
 
@@ -224,7 +223,7 @@ static hutch_status occupy(void *context, hutch_task *task) {
   pool *p = context;
   (void)task;
   atomic_fetch_add(&p->running, 1);
-  while (!atomic_load(&p->go)) sched_yield();
+  while (!atomic_load(&p->go)) nap();
   return HUTCH_OK;
 }
 
@@ -236,7 +235,7 @@ TEST_EACH_KIND(trap_18_calls_that_wait_need_no_worker) {
   pool p = {0};
   for (int i = 0; i < 10; i++)
     CHECK_OK(hutch_queue_submit(queue, occupy, &p, NULL, NULL, NULL));
-  while (atomic_load(&p.running) < 2) sched_yield();
+  while (atomic_load(&p.running) < 2) nap();
 
   CHECK_OK(put_text(f->cache, "key", "value"));
   CHECK_OK(hutch_flush(f->cache));
@@ -302,8 +301,8 @@ TEST(trap_20_a_cache_with_ages_ends_with_its_last_reference) {
     atomic_int released = 0;
     CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_ALL, note_nothing, &released, note_release));
     hutch_cache_release(cache);
-    while (atomic_load(&released) == 0) sched_yield();
-    while (threads_of_the_library() > 0) sched_yield();
+    while (atomic_load(&released) == 0) nap();
+    while (threads_of_the_library() > 0) nap();
     CHECK_EQUAL(1, released);
   }
 }

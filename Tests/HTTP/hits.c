@@ -224,7 +224,7 @@ TEST(each_task_of_many_threads_ends_once) {
   pthread_t threads[4];
   for (int index = 0; index < 4; index++)
     CHECK(pthread_create(&threads[index], NULL, hurry, &all) == 0);
-  while (all.begun < 200) sched_yield();
+  while (all.begun < 200) nap();
   CHECK_OK(hutch_http_session_end(r.session, HUTCH_HTTP_FINISH));
   for (int index = 0; index < 4; index++) pthread_join(threads[index], NULL);
   CHECK_OK(hutch_http_session_wait(r.session, 30 * HUTCH_SECOND));

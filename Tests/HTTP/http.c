@@ -1,7 +1,6 @@
 #include "http.h"
 
 #include <dirent.h>
-#include <sched.h>
 #include <unistd.h>
 
 /* A quiet machine needs less than a second for each. */
@@ -137,7 +136,7 @@ void await_callback(hutch_http_task *task, const _Atomic int *is_made) {
   while (!*is_made) {
     if (state_of(task) == HUTCH_HTTP_ENDED && !*is_made)
       FAIL("a task has ended without a callback: %s", error_of(task).words);
-    sched_yield();
+    nap();
   }
 }
 

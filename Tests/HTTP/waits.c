@@ -1,6 +1,5 @@
 /* Threads that wait for tasks. Each wakes when its task has ended, whatever ends beside it. */
 #include <pthread.h>
-#include <sched.h>
 #include <sys/stat.h>
 
 #include "http.h"
@@ -76,7 +75,7 @@ static void keep(void *context, hutch_http_task *task) {
   hold *h = context;
   (void)task;
   h->is_held = 1;
-  while (!h->may_go) sched_yield();
+  while (!h->may_go) nap();
 }
 
 /* The thread of the session is kept until the responses of both tasks have been sent, so that it
