@@ -154,7 +154,7 @@ static void check_amid(void *context, int index) {
   if (index == 2)
     for (uint32_t n = 0; !atomic_load(&c->stops); n++) put_large(c->cache, 0, n);
   if (index > 0) return;
-  for (uint32_t i = 1; i <= 20; i++) {
+  for (uint32_t i = 1; i <= FORKS / 3; i++) {
     bool late;
     pid_t child = fork_amid(&late);
     if (child == 0) {
@@ -414,7 +414,7 @@ static void owe_amid(void *context, int index) {
     }
     return;
   }
-  for (int i = 0; i < 40; i++) {
+  for (int i = 0; i < FORKS * 2 / 3; i++) {
     bool late;
     pid_t child = fork_amid(&late);
     if (child == 0) {
@@ -462,7 +462,7 @@ TEST(a_fork_has_its_turn_among_those_that_write) {
   for (int i = 0; i < OTHERS; i++)
     while (!atomic_load(&written[i])) nap();
   int in_time = 0;
-  for (int i = 0; i < 20; i++) {
+  for (int i = 0; i < FORKS / 3; i++) {
     bool late;
     pid_t child = fork_amid(&late);
     if (child == 0) {

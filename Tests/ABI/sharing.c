@@ -636,7 +636,7 @@ TEST(four_processes_hold_one_limit) {
 
 /* -------------------------------------------------------------------- pops at once */
 
-enum { ROUNDS = 600, FILLERS = 25 };
+enum { ROUNDS = 600 / SANITIZED_BY, FILLERS = 25 };
 
 static void until(_Atomic uint64_t *number, uint64_t least) {
   while (atomic_load(number) < least) pause_briefly();
