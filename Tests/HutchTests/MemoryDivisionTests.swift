@@ -35,7 +35,7 @@ import Testing
       return keys
     }
     let pairs = pairs(4200)
-    for round in 0..<8 {
+    for round in 0..<4 {
       let tier = try MemoryTier(
         limits: TierLimits(count: 100_000), policy: .lru, hash: Self.fixed,
         versions: Versions(from: 1))

@@ -117,10 +117,12 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
-# HUTCH_TEST_KINDS=few: how the kinds that SQLite stores differ is the library's matter.
-KINDS = ["memory only", "mixed", "log"]
-if os.environ.get("HUTCH_TEST_KINDS") != "few":
-    KINDS += ["sqlite", "file"]
+# HUTCH_TEST_KINDS: how the kinds on disk differ is the library's matter. "few" has one of those that
+# SQLite stores, and "two" has none.
+KINDS = {
+    "two": ["memory only", "log"],
+    "few": ["memory only", "mixed", "log"],
+}.get(os.environ.get("HUTCH_TEST_KINDS"), ["memory only", "mixed", "log", "sqlite", "file"])
 
 
 @pytest.fixture(params=KINDS)
