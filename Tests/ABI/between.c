@@ -387,6 +387,20 @@ int posix_memalign(void **made, size_t alignment, size_t size) {
   return *made ? 0 : ENOMEM;
 }
 
+/* Until this many more of this thread's locks have been asked for; 0: never. */
+static _Thread_local int locks_left;
+static void (*at_lock)(void);
+
+int pthread_mutex_lock(pthread_mutex_t *lock) {
+  static int (*real)(pthread_mutex_t *lock);
+  if (!real) {
+    void *found = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    memcpy(&real, &found, sizeof real);
+  }
+  if (locks_left > 0 && --locks_left == 0) at_lock();
+  return real(lock);
+}
+
 static void read_first(void *unused, int index) {
   (void)unused, (void)index;
   change.first = hutch_contains(change.memory, &change.key, 1);
@@ -418,15 +432,17 @@ static bool sleeps(pid_t thread) {
 }
 
 /* Another thread reads, and has its answer, or waits for the thread that stands still. */
-static void read_meanwhile(void) {
+static void meanwhile(void *(*read)(void *unused)) {
   atomic_store(&change.is_seen, true);
   atomic_store(&change.reader, 0);
   atomic_store(&change.has_answered, false);
-  CHECK_EQUAL(0, pthread_create(&change.thread, NULL, read_second, NULL));
+  CHECK_EQUAL(0, pthread_create(&change.thread, NULL, read, NULL));
   while (!atomic_load(&change.has_answered) &&
          !(atomic_load(&change.reader) && sleeps(atomic_load(&change.reader))))
     sched_yield();
 }
+
+static void read_meanwhile(void) { meanwhile(read_second); }
 
 /* If memory shows the new end of the entry, memory gives the entry up. */
 static void see_touch(void) {
@@ -531,6 +547,60 @@ TEST(beneath_an_entry_that_is_removed_no_older_one_comes_to_light) {
   }
   CHECK(seen > 0);
   close_change();
+}
+
+/* ----------------------------------------- the store has decided, memory has not followed */
+
+static struct {
+  hutch_cache *cache, *memory;
+  _Atomic uint64_t newest;
+  _Atomic int late;
+} decision;
+
+static void note_order(void *unused, const hutch_event *event) {
+  (void)unused;
+  if (event->kind == HUTCH_EVENT_DID_ADD) atomic_store(&decision.newest, event->version);
+  else if (event->version < atomic_load(&decision.newest)) atomic_fetch_add(&decision.late, 1);
+}
+
+static void *remove_copy(void *unused) {
+  atomic_store(&change.reader, gettid());
+  hutch_status status = hutch_remove(decision.memory, KEY("key"));
+  CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void remove_meanwhile(void) { meanwhile(remove_copy); }
+
+/* A put that the store decides stands still before each lock that it takes, until another thread
+   has removed the older entry from memory, or waits to do so once the put is submitted. */
+TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_SQLITE;
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  decision.cache = open_cache(scratch("cache").text, &options);
+  decision.memory = tier_of(decision.cache, HUTCH_TIER_MEMORY);
+  CHECK_OK(hutch_set_listener(decision.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE,
+                              note_order, NULL, NULL));
+  int n = 0;
+  for (bool was_reached = true; was_reached;) {
+    CHECK_OK(put_text(decision.cache, "key", "old"));
+    atomic_store(&change.is_seen, false);
+    at_lock = remove_meanwhile;
+    locks_left = ++n;
+    CHECK_OK(hutch_replace(decision.cache, KEY("key"), KEY("new"), NULL, NULL));
+    was_reached = locks_left == 0;
+    locks_left = 0;
+    if (atomic_load(&change.is_seen)) CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+    CHECK_TEXT(decision.cache, "key", "new");
+  }
+  CHECK(n > 10);
+  CHECK_OK(hutch_set_listener(decision.cache, 0, NULL, NULL, NULL));
+  hutch_cache_release(decision.memory);
+  CHECK_OK(hutch_close(decision.cache));
+  CHECK_EQUAL(0, atomic_load(&decision.late));
 }
 
 /* --------------------------------------------------------- walks that take their time */

@@ -119,8 +119,16 @@ extension Cache {
       }
       let pending = postPending(key, hash, adding: nil, replacing: nil, at: moment)
       let block = memory.remove(key, hash, at: moment, condition: condition)
+      // A put of a newer entry that the store has yet to decide is in its lane already. The entry
+      // is told at once, and so before it.
+      let isTold = pending != nil && order.newestUndecided(stripe) != nil
+      if isTold, let gone = block.unowned, events.wants(.didRemove) {
+        events.post(
+          Event(
+            .didRemove, .removed, gone.retained(), hasValue: true, tiers: .memory, lane: stripe))
+      }
       order.stripes.unlock(stripe)
-      pending?.wasInMemory = block != nil
+      pending?.wasInMemory = block != nil && !isTold
       events.resolve(pending, leftDisk: false)
       return block
     }
