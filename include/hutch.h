@@ -431,12 +431,14 @@ typedef struct hutch_object_codec {
  */
 typedef struct hutch_tier_limits {
   uint64_t cost;        /* bytes charged. Memory: what the entry takes there, of key,
-                           value and the rest, or its explicit cost. Disk: the space of
-                           the entries, of the database's log and of removed files that
-                           are not yet deleted. Of a database's limit an eighth, at
-                           most 16 MiB, is reserved for its log. See THE LOG STORE for
-                           a log's, and HUTCH_POLICY_DEFAULT for the entries that a
-                           tier evicts */
+                           value and the rest, or its explicit cost. The pages in memory
+                           are a few percent more; if sizes have changed so that holes
+                           between entries are of no use, the tier keeps fewer entries
+                           until they are. Disk: the space of the entries, of the
+                           database's log and of removed files that are not yet
+                           deleted. Of a database's limit an eighth, at most 16 MiB, is
+                           reserved for its log. See THE LOG STORE for a log's, and
+                           HUTCH_POLICY_DEFAULT for the entries that a tier evicts */
   uint64_t count;       /* entries */
   uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */

@@ -146,6 +146,12 @@ static inline struct hutch_roster_state *hutch_roster_state(void) {
   return &state;
 }
 
+// The heap's state and arenas; see Heap.swift. All zero is an empty heap.
+static inline void *hutch_heap(void) {
+  static _Alignas(64) char heap[64 + 16 * 2560];
+  return heap;
+}
+
 // The process's shared queue: a counted reference, or NULL; see QueueHandle.swift.
 static inline void **hutch_shared_queue_place(void) {
   static void *handle;

@@ -44,6 +44,11 @@ enum { LARGE = 256 << 10 };
 static _Thread_local void (*at_free)(void);
 void __libc_free(void *memory);
 
+/* Blocks of entries go there too. */
+static __attribute__((constructor)) void take_blocks_from_malloc(void) {
+  setenv("HUTCH_MALLOC", "1", 1);
+}
+
 void free(void *memory) {
   if (at_free && memory && malloc_usable_size(memory) >= LARGE) at_free();
   __libc_free(memory);

@@ -40,6 +40,11 @@ ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
 /* What this thread does before it next allocates a block of a large value. */
 enum { LARGE_BLOCK = 64 << 10 };
 static _Thread_local void (*at_large_block)(void);
+/* Blocks of entries come from there too. */
+static __attribute__((constructor)) void take_blocks_from_malloc(void) {
+  setenv("HUTCH_MALLOC", "1", 1);
+}
+
 void *__libc_malloc(size_t size);
 
 void *malloc(size_t size) {

@@ -6,11 +6,29 @@ import Synchronization
 /// A put reserves before it stores, so the sums never exceed the limits, whatever the number of
 /// threads. Limits and sums are on lines of their own: every get reads the tier's fields, and
 /// every put writes the sums.
+///
+/// OVERRUN. The charges are the memory of entries, but for holes between them that the heap cannot
+/// use (Heap.swift). The tier answers for as much of the heap's pages as it has of the bytes in
+/// use. While that is more than its limit, a twentieth and 512 KB, and grows, the limit in force
+/// sinks by twice the growth: entries that go leave room for those that come. It rises by a quarter
+/// of what is put when there is room again. It is lower too by the memory of slots and words that
+/// have no entry any more, after larger entries have replaced many small ones. A put lowers it by
+/// at most twice its own charge, so each evicts a little more for a while, and none much. The limit
+/// in force is at least a half of the limit, and all of it once an entry came with a cost of its
+/// own, which need not be bytes.
 struct Budget: ~Copyable {
   private struct Line: ~Copyable {
-    let cost: Atomic<UInt64>
-    let count: Atomic<UInt64>
-    let largest: Atomic<UInt64>
+    let cost = Atomic<UInt64>(0)
+    let count = Atomic<UInt64>(0)
+    /// Of the limits alone, from here on. The limit on cost is `whole`; `cost` is the one in force.
+    let whole = Atomic<UInt64>(0)
+    let largest = Atomic<UInt64>(0)
+    /// What `cost` is on its way to.
+    let target = Atomic<UInt64>(0)
+    /// The most bytes of the heap's pages that a put saw since they were few enough.
+    let most = Atomic<Int>(0)
+    let isLowered = Atomic<Bool>(false)
+    let hasOwnCosts = Atomic<Bool>(false)
   }
 
   private let memory: UnsafeMutableRawPointer
@@ -19,7 +37,7 @@ struct Budget: ~Copyable {
     memory = try Allocation.lines(2)
     for line in 0..<2 {
       (memory + line * 64).bindMemory(to: Line.self, capacity: 1).initialize(
-        to: Line(cost: Atomic(0), count: Atomic(0), largest: Atomic(0)))
+        to: Line())
     }
     set(limits)
   }
@@ -34,7 +52,10 @@ struct Budget: ~Copyable {
   /// The caller brings the charges down to the new limits, and makes sure that no reservation is
   /// under way that knows the old limits only.
   func set(_ new: TierLimits) {
-    limits.pointee.cost.store(new.cost == 0 ? .max : new.cost, ordering: .relaxed)
+    let cost = new.cost == 0 ? .max : new.cost
+    limits.pointee.whole.store(cost, ordering: .relaxed)
+    limits.pointee.cost.store(cost, ordering: .relaxed)
+    limits.pointee.target.store(cost, ordering: .relaxed)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
   }
@@ -42,7 +63,9 @@ struct Budget: ~Copyable {
   @inline(__always) var cost: UInt64 { used.pointee.cost.load(ordering: .relaxed) }
   @inline(__always) var count: UInt64 { used.pointee.count.load(ordering: .relaxed) }
   @inline(__always) var largestCharge: UInt64 { limits.pointee.largest.load(ordering: .relaxed) }
-  var costLimit: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
+  var costLimit: UInt64 { limits.pointee.whole.load(ordering: .relaxed) }
+  @inline(__always)
+  private var costLimitInForce: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
   var capacity: TierCapacity {
@@ -54,6 +77,58 @@ struct Budget: ~Copyable {
   }
 
   var isWithinLimits: Bool { cost <= costLimit && count <= countLimit }
+
+  // MARK: overrun
+
+  private var hasOwnCosts: Bool { limits.pointee.hasOwnCosts.load(ordering: .relaxed) }
+
+  /// An entry with a cost of its own comes.
+  func noteOwnCost() { limits.pointee.hasOwnCosts.store(true, ordering: .relaxed) }
+
+  /// Whether the limit in force is, or has to become, another one than the limit.
+  @inline(__always)
+  var isPaying: Bool {
+    (Heap.isTight && !hasOwnCosts) || limits.pointee.isLowered.load(ordering: .relaxed)
+  }
+
+  /// Whether so many idle bytes of the tier are more than nothing much.
+  @inline(__always)
+  func isTooMuch(_ idle: Int) -> Bool { idle > 256 << 10 && UInt64(idle) > costLimit / 32 }
+
+  /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: the bytes of
+  /// slots and words without an entry.
+  @inline(never)
+  func pay(with charge: UInt64, _ idle: Int) {
+    let limit = costLimit
+    let cost = self.cost
+    // No machine has so much memory, and sums stay within 64 bits.
+    if limit > 1 << 62 || hasOwnCosts {
+      limits.pointee.cost.store(limit, ordering: .relaxed)
+      return limits.pointee.isLowered.store(false, ordering: .relaxed)
+    }
+    var target = min(limit, limits.pointee.target.load(ordering: .relaxed))
+    let (used, resident) = Heap.sums
+    let share = Double(resident) * (Double(cost) / Double(max(used, 1)))
+    let most = limits.pointee.most.load(ordering: .relaxed)
+    if share > Double(limit) * 1.05 + Double(512 << 10) {
+      // Only beyond the most that was seen: pages come and go all the time.
+      if resident > most {
+        let less = min(cost, target)
+        target = max(limit / 2, less - min(less, UInt64(resident - most) * 2))
+        limits.pointee.most.store(resident, ordering: .relaxed)
+      }
+    } else {
+      target = min(limit, target + charge / 4)
+      limits.pointee.most.store(resident, ordering: .relaxed)
+    }
+    if isTooMuch(idle) { target = min(target, limit - min(limit / 2, UInt64(idle) - limit / 32)) }
+    let (step, overflow) = charge.addingReportingOverflow(charge)
+    let floor = overflow || step > cost ? 0 : cost - step
+    limits.pointee.target.store(target, ordering: .relaxed)
+    // There must be room for this put, once all else has gone.
+    limits.pointee.cost.store(min(limit, max(target, floor, charge)), ordering: .relaxed)
+    limits.pointee.isLowered.store(target < limit, ordering: .relaxed)
+  }
 
   /// Takes this much, all or nothing. A sum that no 64 bits hold does not fit either.
   @inline(__always)
@@ -67,7 +142,7 @@ struct Budget: ~Copyable {
 
   @inline(__always)
   func hasRoom(cost more: UInt64, count moreCount: UInt64) -> Bool {
-    let costLimit = self.costLimit
+    let costLimit = costLimitInForce
     let countLimit = self.countLimit
     return more <= costLimit && cost <= costLimit &- more
       && moreCount <= countLimit && count <= countLimit &- moreCount

@@ -24,7 +24,9 @@ import Synchronization
 ///
 /// LIMITS. One budget for all shards. A put reserves its charge before it stores, and evicts
 /// until the reservation succeeds: from its own shard, and if that has no more, from others one
-/// at a time. So limits are exact and hold at every moment, for any number of threads.
+/// at a time. So limits are exact and hold at every moment, for any number of threads. What counts
+/// is the memory that entries take, and pages in memory are a few percent more (Budget.swift,
+/// System/Heap.swift).
 ///
 /// EXPIRY. A bit in an entry's word says that it may expire; only for such an entry a read looks at
 /// the record and at a (coarse) clock. Expired entries are absent for every read and condition.
@@ -45,7 +47,7 @@ import Synchronization
 /// | with a checksum, extended data or a tag          | 48                                     |
 /// | with a time to live, a time to idle or a cost    | 80                                     |
 /// | the key's end, so that the value is aligned      | to the next multiple of 16             |
-/// | the block's end and malloc's header              | 8, and to the next multiple of 16      |
+/// | the block's end and the heap's header            | 8, and to the next multiple of 16      |
 /// | word in the table                                | 9.2 to 11: 8 at a load of .73 to .87   |
 /// | slot: default policy                             | 8.1                                    |
 /// | slot: other policies, with a count of uses       | 16.1                                   |
@@ -106,6 +108,7 @@ final class MemoryTier {
     coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
   ) throws(Failure) {
     let bits = ShardPosition.bits(ofCores: cores)
+    Heap.prepare(cores: cores)
     keyed = hash
     self.versions = versions
     common = try CommonPolicy(policy, shardBits: bits)
@@ -333,16 +336,16 @@ final class MemoryTier {
 }
 
 extension MemoryTier {
-  /// The charge of an entry beyond the room of its block: malloc's header, the word, the slot, and
-  /// what the policy remembers. At capacity they were 34 to 35 bytes, and with the default policy
-  /// at 65,536 entries 41. Tests/ABI/bytes.c compares the charge with the memory.
+  /// The charge of an entry beyond the room of its block: the heap's header, the word, the slot,
+  /// and what the policy remembers. At capacity they were 34 to 35 bytes, and with the default
+  /// policy at 65,536 entries 41. Tests/ABI/bytes.c compares the charge with the memory.
   static let overhead: UInt64 = 38
   /// The slab's bytes for an entry that may expire.
   static let overheadOfTimes: UInt64 = 16
 
   /// An entry's charge in the tier's cost: its explicit cost, or the memory that it takes: key,
-  /// value and the rest of the block, as malloc rounds them, and the overhead. The rounding counts,
-  /// since for small entries it is up to a fifth of the memory.
+  /// value and the rest of the block, as the heap rounds them, and the overhead. The rounding
+  /// counts, since for small entries it is up to a fifth of the memory.
   /// It follows from the block alone, so that it is the same when the entry leaves. An entry that
   /// expires only by the tier's own ages is charged no times.
   @inline(never) @_optimize(speed)

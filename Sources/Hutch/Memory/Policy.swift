@@ -30,6 +30,13 @@ struct Entries: ~Copyable {
 
   @inline(__always) var count: Int { table.count }
 
+  /// The bytes of slots, and of words, that once had entries and have none now, in all shards if
+  /// each is like this one.
+  var idleBytes: Int {
+    (slab.chunkCount &* Slab.chunkSize &- table.count) &* (slab.slotSize &+ 8)
+      &<< Int(position.bits)
+  }
+
   /// The word of an entry that is there.
   @inline(__always)
   func place(of slot: Slot) -> Table.Place {

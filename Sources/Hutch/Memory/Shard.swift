@@ -220,6 +220,10 @@ struct Shard: ~Copyable {
       return .done(refused)
     }
 
+    if !block.isPlain && block.cost != 0 { budget.noteOwnCost() }
+    let idle = entries.idleBytes
+    if _slowPath(budget.isPaying || budget.isTooMuch(idle)) { budget.pay(with: charge, idle) }
+
     let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
     let slot = found == nil ? try entries.reserve(hash, budget) : Slot(found!.pointee.block.slot)
     if isTimed { try entries.slab.reserveTimes(slot) }

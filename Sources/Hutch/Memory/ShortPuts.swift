@@ -108,7 +108,9 @@ extension Shard {
     // Expired entries go before live ones: the long path looks for them.
     let room = UnownedBlock.room(keySize, valueSize, extended.count)
     let charge = MemoryTier.charge(ofRoom: room)
-    if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
+    if _slowPath(
+      created >= entries.slab.earliestDue || charge > budget.largestCharge || budget.isPaying)
+    {
       return .unusual
     }
     policy.adaptive.prefetch(hash)
@@ -126,7 +128,7 @@ extension Shard {
       isReserved = makeRoomShortly(charge, budget, &victims)
       memory = Shard.reuse(&victims, room)
     }
-    if memory == nil { memory = malloc(room) }
+    if memory == nil { memory = Heap.take(room, seed: hash >> 32) }
     guard let memory else {
       if isReserved { budget.release(cost: charge, count: 1) }
       return .unusual
@@ -150,7 +152,7 @@ extension Shard {
   }
 
   /// The memory of the first victim, if no reader holds it and it is of that size: it need not go
-  /// to malloc and come back.
+  /// to the heap and come back.
   @inline(__always)
   private static func reuse(
     _ victims: inout InlineArray<4, UInt>, _ room: Int

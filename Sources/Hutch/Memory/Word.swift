@@ -27,7 +27,7 @@ struct Word {
 
   @inline(__always) init(bits: UInt64) { self.bits = bits }
 
-  /// User space ends below 2^48 on the machines that Hutch is for, and malloc aligns to 16.
+  /// User space ends below 2^48 on the machines that Hutch is for, and the heap aligns to 16.
   @inline(__always)
   init(_ block: UnownedBlock, isTimed: Bool, isBacked: Bool, isObject: Bool) {
     bits =

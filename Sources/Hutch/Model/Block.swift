@@ -311,7 +311,7 @@ struct UnownedBlock {
     }
   }
 
-  /// The size to request for a block of that size: all that glibc allocates for it, so that a
+  /// The size to request for a block of that size: all that the heap takes for it, so that a
   /// slightly longer value later fits into the block.
   @inline(__always)
   static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
@@ -392,7 +392,7 @@ struct UnownedBlock {
     if bits & UnownedBlock.departedBit != 0 { endDeparture() }
     if bits & UnownedBlock.objectBit != 0 { return endObject(atOnce: atOnce) }
     let attached = bits & UnownedBlock.attachedBit != 0 ? payload.load(as: Self.self) : nil
-    free(raw)
+    Heap.give(raw)
     if let attached { if atOnce { attached.releaseOutside() } else { attached.releaseInside() } }
   }
 

@@ -28,7 +28,7 @@ extension Block {
 
     let payload = record.codec == 0 ? payload : 16
     let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
-    let raw = try Allocation.bytes(room &+ payload)
+    let raw = try Block.memory(room &+ payload, of: key)
     Allocation.prepare(raw, room)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
@@ -60,6 +60,15 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
+  /// Memory for the block of a key.
+  @inline(__always)
+  private static func memory(
+    _ size: Int, of key: Bytes
+  ) throws(Failure) -> UnsafeMutableRawPointer {
+    guard size >= 0, let memory = Heap.take(size, seed: Heap.seed(key)) else { throw .noMemory }
+    return memory
+  }
+
   /// A block with a copy of a value and of extended data; its record has only the time of the
   /// write.
   @_optimize(speed)
@@ -73,7 +82,7 @@ extension Block {
       return try copying(key: key, value: value, extended: Extended(extended), record: record)
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
-    let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
+    let raw = try Block.memory(UnownedBlock.room(for: offset &+ value.count), of: key)
     Allocation.prepare(raw, value.count)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))

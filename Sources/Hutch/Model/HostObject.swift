@@ -52,7 +52,7 @@ struct HostObject {
   fileprivate func end() {
     let payload = payload.pointee
     payload.release?(payload.object)
-    free(block.raw)
+    Heap.give(block.raw)
     payload.queue.release()
   }
 }

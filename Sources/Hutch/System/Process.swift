@@ -172,6 +172,7 @@ enum Process {
     let registry = hutch_process_state()!
     let roster = hutch_roster_state()!
     let end = Deadline(after: patience)
+    defer { Heap.prepareFork() }
     _ = hutch_waiting_forks(1)
     let hasRegistry = takeRegistry(until: end)
     _ = hutch_waiting_forks(-1)
@@ -193,6 +194,7 @@ enum Process {
 
   /// In the parent.
   private static func goOn() {
+    Heap.endFork(inChild: false)
     guard ThreadState.hasRoster else { return }
     let registry = hutch_process_state()!
     let roster = hutch_roster_state()!
@@ -206,6 +208,7 @@ enum Process {
   private static func begin() {
     let registry = hutch_process_state()!
     let roster = hutch_roster_state()!
+    Heap.endFork(inChild: true)
     // In the child no thread holds the locks that a thread of the parent held.
     pthread_mutex_init(&hutch_logger_state().pointee.lock, nil)
     registry.pointee.forks &+= 1

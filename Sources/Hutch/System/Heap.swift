@@ -1,0 +1,176 @@
+import CSystem
+import Synchronization
+
+/// The memory of blocks, in place of malloc's: what a cache's memory tier has in memory is what its
+/// limit says, whatever the sizes of entries, the order in which they leave, and the number of
+/// threads. malloc keeps freed memory for the thread whose arena it is from, and cannot tell how
+/// much it keeps: with values of 8 bytes to 64 KB and four threads the process had 1.5 times the
+/// limit in memory, with sixteen threads 2.9 times.
+///
+/// ARENAS. The heap is the process's, and has up to 16 arenas, each with a lock (HeapArena.swift).
+/// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
+/// thread frees is of use to each.
+///
+/// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
+/// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
+/// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
+/// than a 64th of what is in use, and 256 KB. Larger requests than 4 MB are mapped each by itself.
+///
+/// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
+/// left among others, may be more than that after a change of sizes. From a 32nd of what is in use,
+/// and 512 KB, the heap is tight, and the memory tiers look whether they have to pay: see Budget.
+///
+/// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
+///
+/// With HUTCH_MALLOC in the environment when the first cache is opened, or as a flag of the build,
+/// blocks come from malloc, for tools that watch it.
+enum Heap {
+  static let regionSize = 32 << 20
+  /// The largest request that regions serve.
+  private static let largest = 4 << 20
+  static let mostArenas = 16
+
+  private struct State: ~Copyable {
+    /// The number of arenas less one; -1: blocks come from malloc.
+    let mask: Atomic<Int>
+    let isTight: Atomic<Bool>
+    let isPrepared: Atomic<Bool>
+  }
+
+  @inline(__always)
+  private static var state: UnsafeMutablePointer<State> {
+    hutch_heap().assumingMemoryBound(to: State.self)
+  }
+
+  @inline(__always)
+  private static func arena(_ index: Int) -> HeapArena {
+    HeapArena(hutch_heap() + (64 &+ index &* HeapArena.byteCount))
+  }
+
+  /// Called by each cache before its first request, on a machine with so many processors. The first
+  /// call counts: memory must be freed by what gave it.
+  static func prepare(cores: Int) {
+    guard !state.pointee.isPrepared.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    var count = 1
+    while count < cores * 2 && count < mostArenas { count *= 2 }
+    if isMalloc || getenv("HUTCH_MALLOC") != nil { count = 0 }
+    state.pointee.mask.store(count - 1, ordering: .relaxed)
+  }
+
+  /// Of a library that is built for AddressSanitizer.
+  private static var isMalloc: Bool {
+    #if HUTCH_MALLOC
+      true
+    #else
+      false
+    #endif
+  }
+
+  /// At least `size` bytes, 16-byte aligned, not initialised; nil: there is no memory. `give` frees
+  /// them. `seed`: of all numbers alike.
+  @inline(__always)
+  static func take(_ size: Int, seed: UInt64) -> UnsafeMutableRawPointer? {
+    let mask = state.pointee.mask.load(ordering: .relaxed)
+    if _slowPath(mask < 0) { return malloc(size) }
+    if _slowPath(size > largest) { return takeAlone(size) }
+    return arena(Int(truncatingIfNeeded: seed) & mask).take(
+      max(2, (size &+ HeapSpan.header &+ 15) &>> 4))
+  }
+
+  /// A seed of the key's, without its hash.
+  @inline(__always)
+  static func seed(_ key: Bytes) -> UInt64 {
+    var sum = UInt64(truncatingIfNeeded: key.count)
+    if let start = UnsafeRawPointer(key.baseAddress) {
+      if key.count >= 8 {
+        sum &+= Folding.word(start, 0) &+ 3 &* Folding.word(start, key.count &- 8)
+      } else {
+        for i in 0..<key.count { sum = sum &<< 8 | Folding.byte(start, i) }
+      }
+    }
+    return (sum &* 0x9E37_79B9_7F4A_7C15) &>> 60
+  }
+
+  static func give(_ memory: UnsafeMutableRawPointer) {
+    if _slowPath(state.pointee.mask.load(ordering: .relaxed) < 0) { return free(memory) }
+    let span = HeapSpan(memory - HeapSpan.header)
+    if _slowPath(span.word == 0) { return giveAlone(memory) }
+    HeapArena(of: span).give(span)
+  }
+
+  // MARK: the system's memory
+
+  /// Memory that is zero; nil: there is none. `alignedToItself`: to its size, a power of two.
+  static func map(_ size: Int, alignedToItself: Bool = false) -> UnsafeMutableRawPointer? {
+    let all = alignedToItself ? 2 * size : size
+    let start = mmap(
+      nil, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let start, Int(bitPattern: start) != -1 else { return nil }
+    if !alignedToItself { return start }
+    let lead = (size - Int(bitPattern: start) & (size - 1)) & (size - 1)
+    if lead > 0 { munmap(start, lead) }
+    munmap(start + lead + size, size - lead)
+    return start + lead
+  }
+
+  /// The first 8 bytes are the size of the mapping; the header's units are 0.
+  @inline(never)
+  private static func takeAlone(_ size: Int) -> UnsafeMutableRawPointer? {
+    let (room, overflow) = size.addingReportingOverflow(16 + HeapSpan.page - 1)
+    if overflow { return nil }
+    let all = room & ~(HeapSpan.page - 1)
+    guard let start = map(all) else { return nil }
+    start.storeBytes(of: all, as: Int.self)
+    return start + 16
+  }
+
+  @inline(never)
+  private static func giveAlone(_ memory: UnsafeMutableRawPointer) {
+    let start = memory - 16
+    munmap(start, start.load(as: Int.self))
+  }
+
+  // MARK: what the heap keeps
+
+  /// The bytes of spans in use, and of the pages in memory.
+  static var sums: (used: Int, resident: Int) {
+    var sums = (used: 0, resident: 0)
+    for index in 0..<(state.pointee.mask.load(ordering: .relaxed) &+ 1) {
+      sums.used &+= arena(index).used
+      sums.resident &+= arena(index).resident
+    }
+    return sums
+  }
+
+  /// By so many bytes the heap keeps too much. Notes whether it is tight.
+  static func review() -> Int {
+    let (used, resident) = sums
+    let excess = resident &- used
+    let isTight = excess > used / 32 &+ 512 << 10
+    // Each put reads it.
+    if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
+    return excess &- used / 64 &- 256 << 10
+  }
+
+  /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.
+  @inline(__always)
+  static var isTight: Bool { state.pointee.isTight.load(ordering: .relaxed) }
+
+  // MARK: fork
+
+  static func prepareFork() {
+    for index in 0..<mostArenas { arena(index).lockForFork() }
+  }
+
+  static func endFork(inChild: Bool) {
+    for index in 0..<mostArenas { arena(index).unlockAfterFork(inChild: inChild) }
+  }
+
+  /// The invariant that does not hold, or nil; for tests.
+  static func violation() -> StaticString? {
+    for index in 0..<mostArenas {
+      if let found = arena(index).violation() { return found }
+    }
+    return nil
+  }
+}

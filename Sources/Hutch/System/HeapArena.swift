@@ -1,0 +1,400 @@
+import CSystem
+import Synchronization
+
+/// A part of the heap (Heap.swift) with a lock of its own: regions, and bins of their free spans.
+///
+/// The lock protects all of it, spans included; no other lock is taken under it. The two sums are
+/// written under the lock and read by any thread.
+///
+/// BINS. A free span is in a list by its size: one for each size below 64 units, and 16 for each
+/// power of two above. A bit for each bin says whether it has a span. A request takes a span of its
+/// own bin that is large enough, of the first few, or one of the next bin that has any: a good fit,
+/// after Doug Lea's malloc and the two-level lists of TLSF (Masmano, Ripoll, Crespo and Real,
+/// 2004). It gets the span's end. So a large span stays where it is while it shrinks, and mostly in
+/// its bin.
+///
+/// A free span of one unit is in no bin. It is joined with a neighbour when that is freed.
+struct HeapArena {
+  private let raw: UnsafeMutableRawPointer
+
+  private enum At {
+    static let lock = 0
+    static let used = 8
+    static let resident = 16
+    static let pages = 24
+    static let toReview = 32
+    static let regions = 40
+    static let oldest = 48
+    static let newest = 56
+    static let bits = 64
+    static let bins = 128
+  }
+
+  private static let exact = 64
+  private static let perDoubling = 16
+  /// The last one is of spans from 2^20 units on, half a region.
+  private static let binCount = exact + 15 * perDoubling
+  static let byteCount = At.bins + binCount * 8
+  /// So many bytes are taken or given between two reviews.
+  private static let reviewEach = 64 << 10
+  /// So many pages a review gives back to the system: some 30 microseconds.
+  private static let pagesOfReview = 256
+
+  @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
+
+  @inline(__always) private var lock: LockInPlace { LockInPlace(at: raw) }
+
+  @inline(__always)
+  private func sum(_ offset: Int) -> UnsafeMutablePointer<Atomic<Int>> {
+    (raw + offset).assumingMemoryBound(to: Atomic<Int>.self)
+  }
+
+  /// Bytes of spans in use.
+  @inline(__always)
+  var used: Int {
+    get { sum(At.used).pointee.load(ordering: .relaxed) }
+    nonmutating set { sum(At.used).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  /// Bytes of all pages that may be in memory, as of the last review: at most too many. `pages` is
+  /// the same now, but for a span that is on its way from one bin to another.
+  var resident: Int { sum(At.resident).pointee.load(ordering: .relaxed) }
+
+  @inline(__always)
+  private var pages: Int {
+    get { number(At.pages).pointee }
+    nonmutating set { number(At.pages).pointee = newValue }
+  }
+
+  private func publish() { sum(At.resident).pointee.store(pages, ordering: .relaxed) }
+
+  @inline(__always)
+  private func number(_ offset: Int) -> UnsafeMutablePointer<Int> {
+    (raw + offset).assumingMemoryBound(to: Int.self)
+  }
+
+  @inline(__always)
+  private func link(_ offset: Int) -> UnsafeMutablePointer<UnsafeMutableRawPointer?> {
+    (raw + offset).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
+  }
+
+  // MARK: bins
+
+  @inline(__always)
+  private static func bin(_ units: Int) -> Int {
+    if units < exact { return units }
+    let power = Int.bitWidth &- 1 &- units.leadingZeroBitCount
+    return exact &+ (power &- 6) &* perDoubling &+ (units &>> (power &- 4)) & (perDoubling - 1)
+  }
+
+  @inline(__always)
+  private func bits(_ word: Int) -> UnsafeMutablePointer<UInt64> {
+    (raw + At.bits + word &* 8).assumingMemoryBound(to: UInt64.self)
+  }
+
+  @inline(__always)
+  private func first(_ bin: Int) -> UnsafeMutablePointer<UnsafeMutableRawPointer?> {
+    link(At.bins &+ bin &* 8)
+  }
+
+  /// A free span of at least so many units, which stays in its bin; nil: there is none.
+  @inline(__always)
+  private func fit(_ units: Int) -> HeapSpan? {
+    var bin = HeapArena.bin(units)
+    if units >= HeapArena.exact {
+      var candidate = first(bin).pointee
+      var looks = 8
+      while let this = candidate, looks > 0 {
+        if HeapSpan(this).units >= units { return HeapSpan(this) }
+        candidate = HeapSpan(this).next
+        looks &-= 1
+      }
+      bin &+= 1
+    }
+    var word = bin &>> 6
+    var found = bits(word).pointee & (~0 &<< UInt64(bin & 63))
+    while found == 0 {
+      word &+= 1
+      if word == (HeapArena.binCount + 63) / 64 { return nil }
+      found = bits(word).pointee
+    }
+    return first(word &<< 6 &+ found.trailingZeroBitCount).pointee.map { HeapSpan($0) }
+  }
+
+  /// Puts a span, whose header says its size, into its bin. `dirty`: its pages that may be in
+  /// memory, and others.
+  @inline(__always)
+  private func insert(_ span: HeapSpan, _ units: Int, dirty: HeapPages) {
+    if units < 2 { return }
+    let bin = HeapArena.bin(units)
+    let next = first(bin).pointee
+    span.next = next
+    span.previous = nil
+    if let next { HeapSpan(next).previous = span.raw }
+    first(bin).pointee = span.raw
+    bits(bin &>> 6).pointee |= 1 &<< UInt64(bin & 63)
+    if units >= HeapSpan.large { note(span, units, dirty: dirty) }
+  }
+
+  @inline(__always)
+  private func remove(_ span: HeapSpan, _ units: Int) {
+    if units < 2 { return }
+    if units >= HeapSpan.large { forget(span, units) }
+    let next = span.next
+    let previous = span.previous
+    if let next { HeapSpan(next).previous = previous }
+    if let previous {
+      HeapSpan(previous).next = next
+    } else {
+      let bin = HeapArena.bin(units)
+      first(bin).pointee = next
+      if next == nil { bits(bin &>> 6).pointee &= ~(1 &<< UInt64(bin & 63)) }
+    }
+  }
+
+  // MARK: large free spans
+
+  /// A span has become a large free one: its pages that are not in memory do not count.
+  @inline(never) @_optimize(speed)
+  private func note(_ span: HeapSpan, _ units: Int, dirty: HeapPages) {
+    let whole = span.whole(units)
+    let dirty = dirty.within(whole)
+    span.dirty = dirty
+    pages &-= (whole.count &- dirty.count) &* HeapSpan.page
+    if dirty.isEmpty { return }
+    let newest = link(At.newest).pointee
+    span.older = newest
+    span.newer = nil
+    if let newest { HeapSpan(newest).newer = span.raw } else { link(At.oldest).pointee = span.raw }
+    link(At.newest).pointee = span.raw
+  }
+
+  @inline(never) @_optimize(speed)
+  private func forget(_ span: HeapSpan, _ units: Int) {
+    let dirty = span.dirty
+    pages &+= (span.whole(units).count &- dirty.count) &* HeapSpan.page
+    if dirty.isEmpty { return }
+    let older = span.older
+    let newer = span.newer
+    if let older { HeapSpan(older).newer = newer } else { link(At.oldest).pointee = newer }
+    if let newer { HeapSpan(newer).older = older } else { link(At.newest).pointee = older }
+  }
+
+  /// A large free span loses its end, and stays large and in its bin.
+  @inline(never) @_optimize(speed)
+  private func shrink(_ span: HeapSpan, _ units: Int, to rest: Int) {
+    let dirty = span.dirty
+    let left = span.whole(rest)
+    let still = dirty.within(left)
+    if still.isEmpty == dirty.isEmpty {
+      span.dirty = still
+      pages &+=
+        (span.whole(units).count &- dirty.count &- left.count &+ still.count) &* HeapSpan.page
+    } else {
+      forget(span, units)
+      note(span, rest, dirty: still)
+    }
+  }
+
+  /// Gives pages of a region back to the system. They are zeroes when they are next touched.
+  private func giveBack(_ pages: HeapPages, of region: UnsafeMutableRawPointer) {
+    madvise(region + pages.from &* HeapSpan.page, pages.count &* HeapSpan.page, MADV_DONTNEED)
+  }
+
+  /// The dirty pages of two neighbours that become one free span, of which they are whole pages. If
+  /// clean ones lie between them, the fewer ones are given back.
+  @inline(never) @_optimize(speed)
+  private func joined(
+    _ low: HeapPages, _ high: HeapPages, of region: UnsafeMutableRawPointer
+  ) -> HeapPages {
+    if low.isEmpty { return high }
+    if high.isEmpty { return low }
+    if high.from <= low.to { return HeapPages(from: low.from, to: max(low.to, high.to)) }
+    let (fewer, more) = low.count < high.count ? (low, high) : (high, low)
+    giveBack(fewer, of: region)
+    return more
+  }
+
+  // MARK: taking and giving
+
+  /// Memory of so many units, header included; nil: the system has none.
+  @inline(never) @_optimize(speed)
+  func take(_ units: Int) -> UnsafeMutableRawPointer? {
+    lock.lock()
+    defer { lock.unlock() }
+    guard let span = fit(units) ?? addRegion() else { return nil }
+    let all = span.units
+    let rest = all &- units
+    if rest >= HeapSpan.large && HeapArena.bin(rest) == HeapArena.bin(all) {
+      // Most requests take nothing of a whole page.
+      if span.after(all).page != span.after(rest).page { shrink(span, all, to: rest) }
+    } else {
+      let dirty = all < HeapSpan.large ? HeapPages.none : span.dirty
+      remove(span, all)
+      insert(span, rest, dirty: dirty)
+    }
+    var taken = span
+    if rest > 0 {
+      span.word = UInt32(truncatingIfNeeded: rest) | HeapSpan.freeBit
+      taken = span.after(rest)
+      taken.before = rest
+    }
+    taken.word = UInt32(truncatingIfNeeded: units)
+    taken.after(units).before = 0
+    count(units, 1)
+    return taken.raw + HeapSpan.header
+  }
+
+  /// Frees what `take` gave.
+  @inline(never) @_optimize(speed)
+  func give(_ given: HeapSpan) {
+    lock.lock()
+    defer { lock.unlock() }
+    let units = given.units
+    let after = given.after(units)
+    let (left, right) = (given.before, after.isFree ? after.units : 0)
+    let (span, all) = (HeapSpan(given.raw - left &* HeapSpan.unit), left &+ units &+ right)
+    var dirty = HeapPages.none
+    if _fastPath(all < HeapSpan.large) {
+      if right > 0 { remove(after, right) }
+      if left > 0 { remove(span, left) }
+    } else {
+      dirty = join(span, left, given, units, after, right)
+    }
+    span.word = UInt32(truncatingIfNeeded: all) | HeapSpan.freeBit
+    span.after(all).before = all
+    insert(span, all, dirty: dirty)
+    count(units, -1)
+  }
+
+  /// Takes the free neighbours, if there are any, out of their bins, and returns the dirty pages of
+  /// the span of all three.
+  @inline(never)
+  private func join(
+    _ span: HeapSpan, _ left: Int, _ given: HeapSpan, _ units: Int, _ after: HeapSpan, _ right: Int
+  ) -> HeapPages {
+    let whole = span.whole(left &+ units &+ right)
+    var dirty = given.touched(units)
+    var (low, high) = (HeapPages.none, HeapPages.none)
+    if right > 0 {
+      // With the page where the neighbour notes what it is.
+      dirty.to = max(dirty.to, after.whole(right).from)
+      high = after.pages(right).within(whole)
+      remove(after, right)
+    }
+    if left > 0 {
+      low = span.pages(left).within(whole)
+      remove(span, left)
+    }
+    let region = span.region
+    return joined(joined(low, dirty.within(whole), of: region), high, of: region)
+  }
+
+  @inline(__always)
+  private func count(_ units: Int, _ sign: Int) {
+    let bytes = units &* HeapSpan.unit
+    used &+= sign &* bytes
+    number(At.toReview).pointee &-= bytes
+    if _slowPath(number(At.toReview).pointee < 0) { review() }
+  }
+
+  // MARK: regions
+
+  /// A region that is one free span. Its pages are not in memory before they are written.
+  @inline(never)
+  private func addRegion() -> HeapSpan? {
+    guard let region = Heap.map(Heap.regionSize, alignedToItself: true) else { return nil }
+    region.storeBytes(of: raw, as: UnsafeMutableRawPointer.self)
+    let span = HeapSpan(region + (64 - HeapSpan.header))
+    let units = HeapArena.unitsOfRegion
+    span.word = UInt32(truncatingIfNeeded: units) | HeapSpan.freeBit
+    span.before = 0
+    let end = span.after(units)
+    end.word = 0
+    end.before = units
+    number(At.regions).pointee += 1
+    pages &+= Heap.regionSize
+    insert(span, units, dirty: HeapPages.none)
+    return span
+  }
+
+  private static var unitsOfRegion: Int { (Heap.regionSize - 64) / HeapSpan.unit }
+
+  /// The arena of a span.
+  @inline(__always)
+  init(of span: HeapSpan) { raw = span.region.load(as: UnsafeMutableRawPointer.self) }
+
+  /// Compares what the heap keeps from the system with what is in use; if it is too much, gives
+  /// some of this arena's pages back, the oldest first.
+  @inline(never)
+  private func review() {
+    number(At.toReview).pointee = HeapArena.reviewEach
+    publish()
+    giveBack(excess: Heap.review())
+  }
+
+  /// Gives so many bytes of pages back, or what a review does at most, and publishes the sum.
+  /// Called with the lock, or by a test.
+  func giveBack(excess: Int) {
+    defer { publish() }
+    var excess = excess
+    var left = HeapArena.pagesOfReview
+    while left > 0, excess > 0, let oldest = link(At.oldest).pointee {
+      let span = HeapSpan(oldest)
+      let units = span.units
+      let dirty = span.dirty
+      let kept = HeapPages(from: dirty.from, to: max(dirty.from, dirty.to &- left))
+      let given = HeapPages(from: kept.to, to: dirty.to)
+      forget(span, units)
+      giveBack(given, of: span.region)
+      note(span, units, dirty: kept)
+      left &-= given.count
+      excess &-= given.count &* HeapSpan.page
+      if kept.isEmpty && units == HeapArena.unitsOfRegion && number(At.regions).pointee > 1 {
+        remove(span, units)
+        number(At.regions).pointee -= 1
+        pages &-= Heap.regionSize
+        munmap(span.region, Heap.regionSize)
+      }
+    }
+  }
+
+  // MARK: fork
+
+  /// Before a fork.
+  func lockForFork() { lock.lock() }
+
+  /// After it, in the parent, and in the child, which has no other thread.
+  func unlockAfterFork(inChild: Bool) {
+    if inChild { lock.forgetWaiters() }
+    lock.unlock()
+  }
+
+  // MARK: invariants
+
+  /// The invariant that does not hold, or nil; for tests. Takes the lock.
+  func violation() -> StaticString? {
+    lock.lock()
+    defer { lock.unlock() }
+    for bin in 0..<HeapArena.binCount {
+      let isSet = bits(bin >> 6).pointee >> UInt64(bin & 63) & 1 != 0
+      if isSet != (first(bin).pointee != nil) { return "a bin and its bit differ" }
+      var previous: UnsafeMutableRawPointer?
+      var next = first(bin).pointee
+      while let this = next {
+        let span = HeapSpan(this)
+        let units = span.units
+        if !span.isFree { return "a span in use is in a bin" }
+        if HeapArena.bin(units) != bin { return "a span is in another's bin" }
+        if span.previous != previous { return "a bin's list is not linked both ways" }
+        if span.before != 0 { return "two free spans are neighbours" }
+        if span.after(units).isFree { return "two free spans are neighbours" }
+        if span.after(units).before != units { return "a span does not know the one before it" }
+        if HeapArena(of: span).raw != raw { return "a span is in another's arena" }
+        previous = this
+        next = span.next
+      }
+    }
+    return nil
+  }
+}

@@ -1,0 +1,141 @@
+import CSystem
+
+/// A span of a region of the heap (Heap.swift): memory in use, or free.
+///
+/// It begins with a header of 8 bytes, in the place that malloc has for its own, so memory in use
+/// is 16-byte aligned. Sizes are in units of 16 bytes, header included.
+///
+///     0  units     UInt32; the top bit: free
+///     4  before    UInt32, the units of the span before this one if that is free, else 0
+///     8  next      of a free span of two units or more: its neighbours in its bin
+///    16  previous
+///    24  from, to  of a large free span: UInt32 each, the pages of the region, `to` excluded,
+///                  outside which none of its whole pages is in memory
+///    32  older     of a large free span with such pages: its neighbours in the list of them
+///    40  newer
+///
+/// A region ends with a header of 0 units in use. Two free spans are never neighbours.
+struct HeapSpan: Equatable {
+  let raw: UnsafeMutableRawPointer
+
+  static let unit = 16
+  static let header = 8
+  static let page = 4096
+  static let freeBit: UInt32 = 1 << 31
+  /// The units of the least free span whose pages are given back to the system.
+  static let large = 4 * page / unit
+
+  @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
+
+  @inline(__always)
+  static func == (a: HeapSpan, b: HeapSpan) -> Bool { a.raw == b.raw }
+
+  @inline(__always)
+  private func at<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> UnsafeMutablePointer<T> {
+    (raw + offset).assumingMemoryBound(to: type)
+  }
+
+  @inline(__always)
+  var word: UInt32 {
+    get { at(0, UInt32.self).pointee }
+    nonmutating set { at(0, UInt32.self).pointee = newValue }
+  }
+
+  @inline(__always) var isFree: Bool { word & HeapSpan.freeBit != 0 }
+  @inline(__always) var units: Int { Int(word & ~HeapSpan.freeBit) }
+
+  @inline(__always)
+  var before: Int {
+    get { Int(at(4, UInt32.self).pointee) }
+    nonmutating set { at(4, UInt32.self).pointee = UInt32(truncatingIfNeeded: newValue) }
+  }
+
+  @inline(__always)
+  var next: UnsafeMutableRawPointer? {
+    get { at(8, UnsafeMutableRawPointer?.self).pointee }
+    nonmutating set { at(8, UnsafeMutableRawPointer?.self).pointee = newValue }
+  }
+  @inline(__always)
+  var previous: UnsafeMutableRawPointer? {
+    get { at(16, UnsafeMutableRawPointer?.self).pointee }
+    nonmutating set { at(16, UnsafeMutableRawPointer?.self).pointee = newValue }
+  }
+  @inline(__always)
+  var older: UnsafeMutableRawPointer? {
+    get { at(32, UnsafeMutableRawPointer?.self).pointee }
+    nonmutating set { at(32, UnsafeMutableRawPointer?.self).pointee = newValue }
+  }
+  @inline(__always)
+  var newer: UnsafeMutableRawPointer? {
+    get { at(40, UnsafeMutableRawPointer?.self).pointee }
+    nonmutating set { at(40, UnsafeMutableRawPointer?.self).pointee = newValue }
+  }
+
+  /// The span so many units further on.
+  @inline(__always)
+  func after(_ units: Int) -> HeapSpan { HeapSpan(raw + units &* HeapSpan.unit) }
+
+  // MARK: pages
+
+  /// The address of the region, by its alignment.
+  @inline(__always)
+  var region: UnsafeMutableRawPointer {
+    UnsafeMutableRawPointer(bitPattern: UInt(bitPattern: raw) & ~UInt(Heap.regionSize - 1))
+      .unsafelyUnwrapped
+  }
+
+  @inline(__always)
+  private var offset: Int { Int(bitPattern: raw) & (Heap.regionSize - 1) }
+
+  /// The number of the page in which it begins, in the address space.
+  @inline(__always) var page: UInt { UInt(bitPattern: raw) / UInt(HeapSpan.page) }
+
+  /// The pages, by number in the region, that a span of so many units touches.
+  @inline(__always)
+  func touched(_ units: Int) -> HeapPages {
+    let end = offset &+ units &* HeapSpan.unit
+    return HeapPages(from: offset / HeapSpan.page, to: (end &+ HeapSpan.page - 1) / HeapSpan.page)
+  }
+
+  /// The pages that belong to a free span alone, behind what it notes of itself.
+  @inline(__always)
+  func whole(_ units: Int) -> HeapPages {
+    let end = offset &+ units &* HeapSpan.unit
+    return HeapPages(
+      from: (offset &+ 48 &+ HeapSpan.page - 1) / HeapSpan.page, to: end / HeapSpan.page)
+  }
+
+  /// Of a large free span.
+  @inline(__always)
+  var dirty: HeapPages {
+    get {
+      HeapPages(from: Int(at(24, UInt32.self).pointee), to: Int(at(28, UInt32.self).pointee))
+    }
+    nonmutating set {
+      at(24, UInt32.self).pointee = UInt32(truncatingIfNeeded: newValue.from)
+      at(28, UInt32.self).pointee = UInt32(truncatingIfNeeded: newValue.to)
+    }
+  }
+}
+
+extension HeapSpan {
+  /// Of a free span: its pages that may be in memory.
+  func pages(_ units: Int) -> HeapPages { units < HeapSpan.large ? touched(units) : dirty }
+}
+
+/// Pages that follow each other.
+struct HeapPages {
+  var from: Int
+  /// Excluded.
+  var to: Int
+
+  @inline(__always) static var none: HeapPages { HeapPages(from: 0, to: 0) }
+  @inline(__always) var count: Int { max(0, to &- from) }
+  @inline(__always) var isEmpty: Bool { to <= from }
+
+  /// The part that is within other pages.
+  @inline(__always)
+  func within(_ other: HeapPages) -> HeapPages {
+    HeapPages(from: max(from, other.from), to: min(to, other.to))
+  }
+}

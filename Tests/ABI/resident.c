@@ -1,0 +1,104 @@
+/*
+ * resident - the pages that a full memory tier has in memory, beside its limit of cost, for sizes
+ * that malloc would keep up to three times as much for: by one thread, by several, and after others
+ * have taken the writing over with other sizes. Each case is a process of its own.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { limit = 32 << 20, most_threads = 4 };
+
+typedef struct phase {
+  int threads, least, most;
+} phase;
+
+typedef struct run {
+  hutch_cache *cache;
+  phase phase;
+  uint64_t seed;
+} run;
+
+static size_t resident(void) {
+  FILE *file = fopen("/proc/self/statm", "r");
+  long all, pages;
+  CHECK(file && fscanf(file, "%ld %ld", &all, &pages) == 2);
+  fclose(file);
+  return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Each doubling of sizes is as likely as the others. */
+static size_t size_of(const phase *phase, uint64_t r) {
+  size_t least = (size_t)phase->least, most = (size_t)phase->most, doublings = 1;
+  while (least << doublings <= most) doublings++;
+  size_t from = least << (r >> 32) % doublings;
+  size_t size = from + (r >> 8) % from;
+  return size > most ? most : size;
+}
+
+static void put_some(void *context, int index) {
+  const run *run = context;
+  static const char value[1 << 18];
+  uint64_t state = run->seed * most_threads + (uint64_t)index + 1;
+  for (size_t put = 0; put < 3u * limit / (size_t)run->phase.threads;) {
+    char key[16] = {0};
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    memcpy(key, &state, sizeof state);
+    size_t size = size_of(&run->phase, state);
+    CHECK_OK(hutch_put(run->cache, key, sizeof key, value, size, NULL, NULL));
+    put += size + 80;
+  }
+}
+
+static void check_phases(uint32_t policy, const phase *phases, int count) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has memory of its own");
+#endif
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    size_t before = resident();
+    hutch_options options = unlimited_options();
+    options.memory.cost = limit;
+    options.policy = policy;
+    run run = {open_cache(NULL, &options), phases[0], 1};
+    for (int i = 0; i < count; i++, run.seed++) {
+      run.phase = phases[i];
+      run_threads(run.phase.threads, put_some, &run);
+      uint64_t cost;
+      CHECK_OK(hutch_cost(run.cache, &cost));
+      double share = (double)(resident() - before) / limit;
+      printf("%d threads, %d to %d bytes: charged %.3f, resident %.3f of the limit\n",
+             run.phase.threads, run.phase.least, run.phase.most, (double)cost / limit, share);
+      fflush(stdout);
+      CHECK(cost <= limit && cost > limit / 4 * 3);
+      CHECK(share < 1.18);
+    }
+    CHECK_OK(hutch_close(run.cache));
+    /* What is free is the system's again. */
+    CHECK(resident() - before < limit / 4);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK_EQUAL(0, status);
+}
+
+#define CHECK_PHASES(policy, ...) \
+  check_phases(policy, (const phase[]){__VA_ARGS__}, \
+               (int)(sizeof(const phase[]){__VA_ARGS__} / sizeof(phase)))
+
+TEST(of_many_sizes) {
+  CHECK_PHASES(HUTCH_POLICY_DEFAULT, {1, 100, 10000}, {4, 100, 10000});
+}
+
+TEST(of_large_values_on_several_threads) {
+  CHECK_PHASES(HUTCH_POLICY_DEFAULT, {4, 50000, 200000}, {1, 8, 65536}, {4, 8, 65536});
+}
+
+TEST(after_a_change_of_sizes_and_threads) {
+  CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
+  CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});
+}

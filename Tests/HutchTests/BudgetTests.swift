@@ -1,0 +1,80 @@
+import Testing
+
+@testable import Hutch
+
+/// The limit in force, where memory that no charge counts takes its part.
+@Suite struct BudgetTests {
+  static let limit: UInt64 = 64 << 20
+  private static let idle = 32 << 20
+
+  /// A budget that `#expect` can take apart.
+  final class Bench {
+    private let budget: Budget
+
+    init(limit: UInt64 = BudgetTests.limit) throws { budget = try Budget(TierLimits(cost: limit)) }
+
+    func reserve(_ cost: UInt64) -> Bool { budget.reserve(cost: cost, count: 1) }
+    func release(_ cost: UInt64) { budget.release(cost: cost, count: 1) }
+    func hasRoom(_ cost: UInt64) -> Bool { budget.hasRoom(cost: cost, count: 1) }
+    func isTooMuch(_ idle: Int) -> Bool { budget.isTooMuch(idle) }
+    func pay(_ charge: UInt64, _ idle: Int) { budget.pay(with: charge, idle) }
+    func noteOwnCost() { budget.noteOwnCost() }
+    var isPaying: Bool { budget.isPaying }
+    var isWithinLimits: Bool { budget.isWithinLimits }
+    var limit: UInt64 { budget.costLimit }
+  }
+
+  /// Puts lower the limit step by step, by twice their charges, down to what idle bytes leave.
+  @Test func putsPayForIdleBytesInSteps() throws {
+    let budget = try Bench()
+    #expect(!budget.isTooMuch(1 << 20))
+    #expect(budget.isTooMuch(BudgetTests.idle))
+    #expect(budget.reserve(60 << 20))
+    var cost: UInt64 = 60 << 20
+    let charge: UInt64 = 1 << 20
+    var steps = 0
+    while steps < 100 {
+      budget.pay(charge, BudgetTests.idle)
+      if budget.hasRoom(charge) { break }
+      // As a put that evicts: three for one.
+      budget.release(3 * charge)
+      #expect(budget.reserve(charge))
+      cost -= 2 * charge
+      steps += 1
+    }
+    let left = BudgetTests.limit - (UInt64(BudgetTests.idle) - BudgetTests.limit / 32)
+    #expect(cost <= left && cost > left - 3 * charge)
+    #expect(budget.isWithinLimits && budget.limit == BudgetTests.limit)
+  }
+
+  /// A put larger than the lowered limit has room once all else has gone.
+  @Test func theLargestEntryFitsUnderALoweredLimit() throws {
+    let budget = try Bench()
+    budget.pay(100, BudgetTests.idle)
+    #expect(!budget.reserve(60 << 20))
+    budget.pay(60 << 20, BudgetTests.idle)
+    #expect(budget.reserve(60 << 20))
+  }
+
+  /// The limit rises again as entries come, when the idle bytes are gone.
+  @Test func theLimitRisesAgain() throws {
+    let budget = try Bench()
+    budget.pay(100, BudgetTests.idle)
+    #expect(budget.isPaying)
+    for _ in 0..<200 { budget.pay(1 << 20, 0) }
+    #expect(budget.reserve(BudgetTests.limit))
+  }
+
+  /// Costs of the caller's own need not be bytes: such a tier pays nothing.
+  @Test func aTierWithOwnCostsPaysNothing() throws {
+    let budget = try Bench()
+    budget.pay(100, BudgetTests.idle)
+    budget.noteOwnCost()
+    budget.pay(100, BudgetTests.idle)
+    #expect(!budget.isPaying)
+    #expect(budget.reserve(BudgetTests.limit))
+    let without = try Bench(limit: 0)
+    without.pay(100, BudgetTests.idle)
+    #expect(without.reserve(1 << 62))
+  }
+}

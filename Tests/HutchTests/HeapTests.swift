@@ -1,0 +1,172 @@
+import CSystem
+import Testing
+
+@testable import Hutch
+
+/// Whether each byte is this one.
+private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: Int) -> Bool {
+  memory.load(as: UInt8.self) == byte && memcmp(memory, memory + 1, count - 1) == 0
+}
+
+/// The heap of blocks: an arena of its own for each test, so that all its numbers are the test's.
+@Suite struct HeapTests {
+  /// An arena, and what a test has taken of it.
+  final class Bench {
+    let memory: UnsafeMutableRawPointer
+    let arena: HeapArena
+    /// Memory, its units, and the byte that each of its bytes has.
+    var taken: [(memory: UnsafeMutableRawPointer, units: Int, filler: UInt8)] = []
+    private var regions: Set<UnsafeMutableRawPointer> = []
+    private var fillers: UInt8 = 0
+
+    init() {
+      memory = calloc(1, HeapArena.byteCount)!
+      arena = HeapArena(memory)
+    }
+
+    deinit {
+      while !taken.isEmpty { give(taken.count - 1) }
+      for region in regions where isMapped(region) { munmap(region, Heap.regionSize) }
+      free(memory)
+    }
+
+    private func isMapped(_ region: UnsafeMutableRawPointer) -> Bool {
+      var page: UInt8 = 0
+      return mincore(region, 1, &page) == 0
+    }
+
+    func take(_ units: Int) throws {
+      let memory = try #require(arena.take(units))
+      #expect(Int(bitPattern: memory) % 16 == 0)
+      fillers &+= 1
+      memset(memory, Int32(fillers), units * 16 - 8)
+      taken.append((memory, units, fillers))
+      regions.insert(HeapSpan(memory - 8).region)
+    }
+
+    func give(_ index: Int) {
+      let piece = taken[index]
+      expectWhole(piece)
+      taken[index] = taken[taken.count - 1]
+      taken.removeLast()
+      arena.give(HeapSpan(piece.memory - 8))
+    }
+
+    func expectWhole(_ piece: (memory: UnsafeMutableRawPointer, units: Int, filler: UInt8)) {
+      #expect(
+        isAll(piece.filler, piece.memory, piece.units * 16 - 8), "seed \(testSeed)")
+    }
+
+    /// The invariants, and the sums beside what was taken and what the system says.
+    func check() {
+      arena.giveBack(excess: 0)
+      #expect(arena.violation() == nil, "seed \(testSeed)")
+      #expect(arena.used == taken.reduce(0) { $0 + $1.units * 16 }, "seed \(testSeed)")
+      var inMemory = 0
+      for region in regions where isMapped(region) {
+        var pages = [UInt8](repeating: 0, count: Heap.regionSize / 4096)
+        #expect(mincore(region, Heap.regionSize, &pages) == 0)
+        inMemory += pages.reduce(0) { $0 + Int($1 & 1) } * 4096
+      }
+      #expect(inMemory <= arena.resident, "seed \(testSeed)")
+    }
+  }
+
+  /// Sizes in units, each power of two as likely as the others.
+  private func size(_ random: inout Random, to most: Int) -> Int {
+    let power = Int(random.next() % UInt64(most.trailingZeroBitCount))
+    return 2 + (1 << power) + Int(random.next() % UInt64(1 << power))
+  }
+
+  /// Random requests and frees of all sizes that regions serve: each piece keeps its bytes, whatever
+  /// is taken, freed and given back to the system around it.
+  @Test func piecesKeepTheirBytes() throws {
+    var random = Random(seed: testSeed)
+    let bench = Bench()
+    for round in 0..<6 {
+      for _ in 0..<400 {
+        if bench.taken.isEmpty || random.next() % 5 < 3 {
+          try bench.take(size(&random, to: round % 2 == 0 ? 1 << 7 : 1 << 14))
+        } else {
+          bench.give(Int(random.next() % UInt64(bench.taken.count)))
+        }
+        if random.next() % 50 == 0 { bench.arena.giveBack(excess: 1 << 20) }
+      }
+      bench.check()
+      bench.taken.forEach(bench.expectWhole)
+      while bench.taken.count > 100 {
+        bench.give(Int(random.next() % UInt64(bench.taken.count)))
+      }
+      bench.check()
+    }
+  }
+
+  /// When all is free, it is one span again, and its pages go back to the system.
+  @Test func whatIsFreeGoesBack() throws {
+    var random = Random(seed: testSeed)
+    let bench = Bench()
+    while bench.arena.used < 40 << 20 { try bench.take(size(&random, to: 1 << 14)) }
+    bench.check()
+    while !bench.taken.isEmpty { bench.give(Int(random.next() % UInt64(bench.taken.count))) }
+    for _ in 0..<100 { bench.arena.giveBack(excess: .max) }
+    // A request looks at the sums anew.
+    for _ in 0..<2 { try bench.take(1 << 14) }
+    for _ in 0..<2 { bench.give(0) }
+    for _ in 0..<4 { bench.arena.giveBack(excess: .max) }
+    bench.check()
+    #expect(bench.arena.used == 0)
+    #expect(bench.arena.resident <= 2 << 20)
+  }
+
+  /// Among sizes that come and go alike, little is between the pieces.
+  @Test func littleIsLost() throws {
+    var random = Random(seed: testSeed)
+    let bench = Bench()
+    for _ in 0..<20_000 {
+      try bench.take(size(&random, to: 1 << 10))
+      while bench.arena.used > 6 << 20 {
+        bench.give(Int(random.next() % UInt64(bench.taken.count)))
+      }
+    }
+    for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
+    try bench.take(1 << 13)
+    bench.check()
+    #expect(bench.arena.resident < bench.arena.used * 6 / 5, "seed \(testSeed)")
+  }
+
+  /// What one thread takes another one frees, of the process's heap.
+  @Test func threadsExchangePieces() throws {
+    final class Places: @unchecked Sendable {
+      let lock = Lock()
+      var pieces: [(UnsafeMutableRawPointer, Int, UInt8)] = []
+    }
+    let places = Places()
+    onThreads(4) { number in
+      var random = Random(seed: testSeed &+ UInt64(number))
+      for _ in 0..<3000 {
+        let size = 1 + Int(random.next() % (random.next() % 20 == 0 ? 9 << 20 : 2000))
+        guard let memory = Heap.take(size, seed: random.next()) else { return }
+        let filler = UInt8(truncatingIfNeeded: random.next())
+        let length = min(size, 3000)
+        memset(memory, Int32(filler), length)
+        let other = places.lock.withLock { () -> (UnsafeMutableRawPointer, Int, UInt8)? in
+          places.pieces.append((memory, length, filler))
+          guard places.pieces.count > 60 else { return nil }
+          let index = Int(random.next() % UInt64(places.pieces.count))
+          return places.pieces.remove(at: index)
+        }
+        if let (memory, length, filler) = other {
+          #expect(isAll(filler, memory, length), "seed \(testSeed)")
+          Heap.give(memory)
+        }
+      }
+    }
+    for (memory, _, _) in places.pieces { Heap.give(memory) }
+    #expect(Heap.violation() == nil)
+  }
+
+  @Test func aRequestForTooMuchFails() {
+    #expect(Heap.take(.max, seed: 0) == nil)
+    #expect(Heap.take(1 << 60, seed: 0) == nil)
+  }
+}
