@@ -482,6 +482,18 @@ static bool stop_at(int n, void (*call)(void), void (*at)(void)) {
   return was_reached;
 }
 
+/* As above, at the n-th lock. */
+static bool stop_at_lock(int n, void (*call)(void), void (*at)(void)) {
+  atomic_store(&change.is_seen, false);
+  at_lock = at;
+  locks_left = n;
+  call();
+  bool was_reached = locks_left == 0;
+  locks_left = 0;
+  if (atomic_load(&change.is_seen)) CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+  return was_reached;
+}
+
 static void open_change(const char *name, uint32_t write_policy) {
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_SQLITE;
@@ -578,6 +590,10 @@ static void *remove_copy(void *unused) {
 
 static void remove_meanwhile(void) { meanwhile(remove_copy); }
 
+static void replace_key(void) {
+  CHECK_OK(hutch_replace(decision.cache, KEY("key"), KEY("new"), NULL, NULL));
+}
+
 /* A put that the store decides stands still before each lock that it takes, until another thread
    has removed the older entry from memory, or waits to do so once the put is submitted. */
 TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
@@ -592,13 +608,7 @@ TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
   int n = 0;
   for (bool was_reached = true; was_reached;) {
     CHECK_OK(put_text(decision.cache, "key", "old"));
-    atomic_store(&change.is_seen, false);
-    at_lock = remove_meanwhile;
-    locks_left = ++n;
-    CHECK_OK(hutch_replace(decision.cache, KEY("key"), KEY("new"), NULL, NULL));
-    was_reached = locks_left == 0;
-    locks_left = 0;
-    if (atomic_load(&change.is_seen)) CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+    was_reached = stop_at_lock(++n, replace_key, remove_meanwhile);
     CHECK_TEXT(decision.cache, "key", "new");
   }
   CHECK(n > 10);
@@ -606,6 +616,215 @@ TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
   hutch_cache_release(decision.memory);
   CHECK_OK(hutch_close(decision.cache));
   CHECK_EQUAL(0, atomic_load(&decision.late));
+}
+
+/* -------------------------------------- from memory to the disk, where processes share */
+
+static void *put_below(void *unused) {
+  hutch_cache *disk = tier_of(scene.cache, HUTCH_TIER_DISK);
+  atomic_store(&change.reader, gettid());
+  CHECK_OK(hutch_put(disk, KEY("key"), KEY("below"), NULL, NULL));
+  atomic_store(&change.has_answered, true);
+  hutch_cache_release(disk);
+  return unused;
+}
+
+static void put_below_meanwhile(void) { meanwhile(put_below); }
+
+static void touch_scene(void) {
+  CHECK_OK(hutch_touch(scene.cache, KEY("key"), 100 * HUTCH_SECOND, 0));
+}
+
+/* A touch stands still before each lock that it takes, until another thread has put the key on disk
+   alone, or waits to do so. */
+TEST(a_touch_finds_an_entry_that_a_put_takes_from_memory_to_the_disk) {
+  open_scene();
+  int n = 0;
+  for (bool was_reached = true; was_reached;) {
+    CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("above"), NULL, NULL));
+    was_reached = stop_at_lock(++n, touch_scene, put_below_meanwhile);
+  }
+  CHECK(n > 1);
+  close_scene();
+}
+
+static void look_once(void) { run_threads(1, look, NULL); }
+
+/* This thread or `replace_with_below` commits both. */
+static void *put_above(void *unused) {
+  at_turn = look_once;
+  atomic_store(&change.reader, gettid());
+  CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("above"), NULL, NULL));
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void *replace_with_below(void *unused) {
+  at_turn = look_once;
+  atomic_store(&change.reader, gettid());
+  hutch_put_options options = put_options();
+  options.write_policy = HUTCH_WRITE_DISK;
+  CHECK_OK(hutch_replace(scene.cache, KEY("key"), KEY("below"), &options, NULL));
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static pthread_t putters[3];
+static _Atomic int ended_turns;
+
+/* While another transaction is under way. */
+static void submit_both(void) {
+  if (scene.turns++ > 0) return;
+  meanwhile(put_above);
+  putters[0] = change.thread;
+  while (hutch_contains(scene.memory, KEY("key")) != HUTCH_OK) sched_yield();
+  meanwhile(replace_with_below);
+  putters[1] = change.thread;
+}
+
+/* At the end of their turn both are committed, and memory has not followed. */
+TEST(an_entry_stays_in_sight_that_one_transaction_takes_from_memory_to_the_disk) {
+  open_scene();
+  for (int round = 0; round < 3; round++) {
+    hutch_remove(scene.cache, KEY("key"));
+    scene.turns = 0;
+    at_step = submit_both;
+    CHECK_OK(put_text(scene.cache, "other", "value"));
+    at_step = NULL;
+    CHECK(scene.turns > 1);
+    for (int i = 0; i < 2; i++) CHECK_EQUAL(0, pthread_join(putters[i], NULL));
+    CHECK_TEXT(scene.cache, "key", "below");
+  }
+  CHECK_EQUAL(0, scene.missed);
+  close_scene();
+}
+
+/* At the end of the turn in which the replace is carried out. */
+static void put_below_at_end(void) {
+  if (atomic_fetch_add(&ended_turns, 1) == 1) meanwhile(put_below);
+}
+
+static void *touch_first(void *unused) {
+  at_turn = put_below_at_end;
+  atomic_store(&change.reader, gettid());
+  touch_scene();
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void *put_second(void *unused) {
+  at_turn = put_below_at_end;
+  atomic_store(&change.reader, gettid());
+  CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("above"), NULL, NULL));
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void *replace_third(void *unused) {
+  at_turn = put_below_at_end;
+  atomic_store(&change.reader, gettid());
+  CHECK_OK(hutch_replace(scene.cache, KEY("key"), KEY("third"), NULL, NULL));
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void submit_three(void) {
+  if (scene.turns++ > 0) return;
+  meanwhile(touch_first);
+  putters[0] = change.thread;
+  meanwhile(put_second);
+  putters[1] = change.thread;
+  while (hutch_contains(scene.memory, KEY("key")) != HUTCH_OK) sched_yield();
+  meanwhile(replace_third);
+  putters[2] = change.thread;
+}
+
+/* After the touch memory's entry counts under another number than the replace knows. */
+TEST(a_replace_finds_an_entry_that_a_put_takes_from_memory_to_the_disk) {
+  open_scene();
+  CHECK_OK(put_text(scene.cache, "key", "old"));
+  CHECK_OK(hutch_clear(scene.memory));
+  at_step = submit_three;
+  CHECK_OK(put_text(scene.cache, "other", "value"));
+  at_step = NULL;
+  CHECK(scene.turns > 1);
+  for (int i = 0; i < 3; i++) CHECK_EQUAL(0, pthread_join(putters[i], NULL));
+  CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+  close_scene();
+}
+
+enum { SMALL_ENTRIES = 20, SMALL_COST = 10 };
+static test_clock rising_clock;
+static pid_t toucher;
+
+/* Until the touch is committed, or waits for this thread. */
+static void stand_in_put(void) {
+  atomic_store(&change.has_answered, true);
+  while (atomic_load(&ended_turns) < 2 && !sleeps(toucher)) sched_yield();
+}
+
+static bool has_stood;
+
+static void *put_in_the_place_of_many(void *unused) {
+  hutch_put_options options = put_options();
+  options.cost = (SMALL_ENTRIES - 3) * SMALL_COST;
+  locks_left = scene.stop_at;
+  at_lock = stand_in_put;
+  at_turn = look_once;
+  atomic_store(&change.reader, gettid());
+  CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("new"), &options, NULL));
+  has_stood = locks_left == 0;
+  locks_left = 0;
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+static void put_in_first_turn(void) {
+  if (atomic_fetch_add(&ended_turns, 1) == 0) meanwhile(put_in_the_place_of_many);
+}
+
+static void fill_memory(void) {
+  hutch_put_options options = put_options();
+  options.cost = SMALL_COST;
+  options.time_to_idle = HUTCH_HOUR;
+  for (int pass = 0; pass < 2; pass++) {
+    for (uint8_t key = 0; key < SMALL_ENTRIES; key++) {
+      hutch_value *value = NULL;
+      if (pass == 0) CHECK_OK(hutch_put(scene.memory, &key, 1, "v", 1, &options, NULL));
+      else if (hutch_get(scene.memory, &key, 1, &value) == HUTCH_OK) hutch_value_release(value);
+    }
+    atomic_fetch_add(&rising_clock.now, HUTCH_SECOND);
+  }
+}
+
+/* A put into memory stands still before each lock that it takes, until a touch of the older entry
+   is committed. It evicts so many entries that it takes locks before it has its place in memory. */
+TEST(what_is_put_into_memory_is_found_though_an_older_commit_ends_meanwhile) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.memory.cost = SMALL_ENTRIES * SMALL_COST;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &rising_clock);
+  scene.cache = open_cache(scratch("cache").text, &options);
+  scene.memory = tier_of(scene.cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(scene.cache, HUTCH_TIER_DISK);
+  toucher = gettid();
+  scene.missed = 0;
+  has_stood = true;
+  for (scene.stop_at = 1; has_stood; scene.stop_at++) {
+    CHECK_OK(hutch_put(disk, KEY("key"), KEY("old"), NULL, NULL));
+    fill_memory();
+    atomic_store(&ended_turns, 0);
+    at_turn = put_in_first_turn;
+    CHECK_OK(hutch_touch(scene.cache, KEY("key"), 100 * HUTCH_SECOND, 0));
+    at_turn = NULL;
+    CHECK_EQUAL(0, pthread_join(change.thread, NULL));
+    CHECK_TEXT(scene.cache, "key", "new");
+  }
+  CHECK(scene.stop_at > 10);
+  CHECK_EQUAL(0, scene.missed);
+  hutch_cache_release(disk);
+  close_scene();
 }
 
 /* --------------------------------------------------------- walks that take their time */

@@ -139,10 +139,9 @@ extension Cache {
       var refused = PutResult()
       refused.version = done.existing
       refused.status = put.write.condition.refusal(of: done.existing)
-      // The copy may count under another number by now.
-      put.looksAgain =
-        done.existing == 0 && put.write.copy != nil
-        && memory.peekDuringCommit(entry.key, put.hash, at: moment) != nil
+      // The copy may have counted under another number by then, and a later put on disk alone may
+      // have taken its place since.
+      put.looksAgain = done.existing == 0 && put.write.copy != nil
       return refused
     }
     let stripe = Stripes.index(of: put.hash)

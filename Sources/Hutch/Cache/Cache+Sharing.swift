@@ -40,10 +40,20 @@ extension Cache {
         throw error
       }
       guard let stored else {
-        if scope == .whole { carryOutClears(of: key, hash, at: moment) }
+        // The stripe is held for both looks: a put on disk alone takes the entry from memory to
+        // the store.
+        var isInMemory = false
+        do throws(Failure) {
+          if scope == .whole {
+            carryOutClears(of: key, hash, at: moment)
+            isInMemory = try touchInMemory(key, hash, &new, isInOrder: true)
+          }
+        } catch {
+          order.stripes.unlock(stripe)
+          throw error
+        }
         order.stripes.unlock(stripe)
-        guard scope == .whole else { return false }
-        if try touchInMemory(key, hash, &new) { return true }
+        if isInMemory || scope != .whole { return isInMemory }
         // A commit between the two looks, or one that is under way, may have brought the entry.
         let copy = memory.peekDuringCommit(key, hash, at: moment)
         if copy == nil && coherence?.mark(hash) == counter { return false }

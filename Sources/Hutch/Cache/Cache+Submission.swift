@@ -163,7 +163,15 @@ extension Cache {
       writeBack.begin()
       entry.setDirty(true)
     }
-    return putInMemory(&put, at: moment, isBacked: put.plan.store == .put)
+    let wasDirty = putInMemory(&put, at: moment, isBacked: put.plan.store == .put)
+    // A commit of an older write of the key may have changed the counter, and has not found the
+    // block in memory (`MemoryTier.setMark`).
+    var seen = counter
+    while !put.isAtOnce, let old = seen, let now = coherence?.mark(put.hash), now != old {
+      seen = now
+      memory.setMark(entry.key, put.hash, committed: entry.version, (now &+ 1) & ~1)
+    }
+    return wasDirty
   }
 
   /// Puts the block into memory. If memory cannot store it, memory drops the older entry. Returns

@@ -466,14 +466,15 @@ extension Cache {
   }
 
   /// Touches memory's entry. The record is part of an immutable block: a touch makes a new block
-  /// with the same version, and begins again if another write has come between.
+  /// with the same version, and begins again if another write has come between. `isInOrder`: the
+  /// caller holds the stripe.
   func touchInMemory(
-    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes, isInOrder: Bool = false
   ) throws(Failure) -> Bool {
     let moment = new.moment
     let stripe = Stripes.index(of: hash)
     // An entry becomes clean under its stripe, or leaves memory, or gets an object.
-    let takesStripe = storage != nil || settings.objectCodec != nil
+    let takesStripe = !isInOrder && (storage != nil || settings.objectCodec != nil)
     while true {
       if takesStripe { order.stripes.lock(stripe) }
       defer { if takesStripe { order.stripes.unlock(stripe) } }

@@ -56,6 +56,7 @@ extension Committer {
       let isReplaced = batch[(index + 1)...].contains {
         $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet && !$0.removesNothing
       }
+      if isReplaced && !ofFailed { queue.giveWay(queued) }
       if isReplaced || queued.result.isUnmet { continue }
       queued.result.mark = (shared.counters.mark(queued.hash) &+ 1) & ~1
       observer?.storeCommits(

@@ -3,7 +3,7 @@
 extension MemoryTier {
   /// A commit ends: the entry of its version counts under this number from here on. So does a
   /// newer one that counted until the commit began: it is this process's, and its own commit is
-  /// still to come.
+  /// still to come. A put whose block was not in memory yet when a commit ended calls this too.
   func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32) {
     with(hash) { shard, hash in
       guard let block = shard.entries.table.find(key, hash)?.pointee.block,

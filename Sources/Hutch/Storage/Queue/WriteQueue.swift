@@ -175,6 +175,10 @@ final class WriteQueue {
     }
   }
 
+  /// A committed write that a later one of its transaction has replaced: reads look for that one in
+  /// the manifest before memory's entry of this one ceases to count.
+  func giveWay(_ write: QueuedWrite) { lock.withLock { write.isDone = true } }
+
   /// Waits until the write is done, or until the caller is the leader, which commits what `take`
   /// gives it and then calls `finish`. True: the caller leads.
   func waitOrLead(for write: QueuedWrite) -> Bool {
