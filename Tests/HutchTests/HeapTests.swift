@@ -35,9 +35,10 @@ private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: In
       return mincore(region, 1, &page) == 0
     }
 
-    func take(_ units: Int) throws {
-      let memory = try #require(arena.take(units))
-      #expect(Int(bitPattern: memory) % 16 == 0)
+    func take(_ units: Int, slack: Int = 0) throws {
+      let memory = try #require(arena.take(units, slack: slack))
+      #expect(Int(bitPattern: memory) % (slack == 0 ? 16 : 64) == 0)
+      let units = HeapSpan(memory - 8).units
       fillers &+= 1
       memset(memory, Int32(fillers), units * 16 - 8)
       taken.append((memory, units, fillers))
@@ -86,7 +87,8 @@ private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: In
     for round in 0..<6 {
       for _ in 0..<400 {
         if bench.taken.isEmpty || random.next() % 5 < 3 {
-          try bench.take(size(&random, to: round % 2 == 0 ? 1 << 7 : 1 << 14))
+          let size = size(&random, to: round % 2 == 0 ? 1 << 7 : 1 << 14)
+          try bench.take(size, slack: random.next() % 4 == 0 ? 3 : 0)
         } else {
           bench.give(Int(random.next() % UInt64(bench.taken.count)))
         }

@@ -41,7 +41,7 @@ extension Table {
   private mutating func begin() throws(Failure) {
     let directory = try Table.makeDirectory(1)
     do throws(Failure) {
-      directory[0] = Segment(try Allocation.lines(1), count: 1, depth: 0)
+      directory[0] = Segment(try Heap.takeLines(1, seed: 0), count: 1, depth: 0)
     } catch {
       free(directory)
       throw error
@@ -84,13 +84,13 @@ extension Table {
         more = lines < 32 ? lines * 2 : lines < Table.mostLines ? Table.mostLines : lines * 2
       }
       guard more <= 0x8000 else { throw .noMemory }
-      let memory = try Allocation.lines(more)
+      let memory = try Heap.takeLines(more, seed: at)
       let grown = Segment(memory, count: more, depth: segment.depth)
       for lane in 0..<lines * Table.wordsPerLine where !segment.words[lane].isVacant {
         Table.place(segment.words[lane], in: grown)
       }
       set(grown, at: at)
-      free(segment.words)
+      Heap.give(segment.words)
     }
   }
 
@@ -126,12 +126,12 @@ extension Table {
     let last = Table.linesAtLast(expected, depth: newDepth)
     let lowLines = Table.lines(for: total - high, atLast: last)
     let highLines = Table.lines(for: high, atLast: last)
-    let low = Segment(try Allocation.lines(lowLines), count: lowLines, depth: newDepth)
+    let low = Segment(try Heap.takeLines(lowLines, seed: at), count: lowLines, depth: newDepth)
     let upper: Segment
     do throws(Failure) {
-      upper = Segment(try Allocation.lines(highLines), count: highLines, depth: newDepth)
+      upper = Segment(try Heap.takeLines(highLines, seed: at), count: highLines, depth: newDepth)
     } catch {
-      free(low.words)
+      Heap.give(low.words)
       throw error
     }
     for lane in 0..<laneCount where !words[lane].isVacant {
@@ -146,7 +146,7 @@ extension Table {
     set(upper, at: first + half)
     fills.unsafelyUnwrapped[first] = UInt32(total - high)
     fills.unsafelyUnwrapped[first + half] = UInt32(high)
-    free(words)
+    Heap.give(words)
   }
 
   /// As many lines as leave a part of a split segment at a load of 0.7, or as it will need at last,

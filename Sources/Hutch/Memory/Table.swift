@@ -76,7 +76,7 @@ struct Table: ~Copyable {
 
   deinit {
     guard let directory else { return }
-    forEachSegment { segment, _ in free(segment.words) }
+    forEachSegment { segment, _ in Heap.give(segment.words) }
     free(directory)
   }
 

@@ -1,11 +1,11 @@
 import CSystem
 import Synchronization
 
-/// The memory of blocks, in place of malloc's: what a cache's memory tier has in memory is what its
-/// limit says, whatever the sizes of entries, the order in which they leave, and the number of
-/// threads. malloc keeps freed memory for the thread whose arena it is from, and cannot tell how
-/// much it keeps: with values of 8 bytes to 64 KB and four threads the process had 1.5 times the
-/// limit in memory, with sixteen threads 2.9 times.
+/// The memory of blocks and of their tables, in place of malloc's: what a cache's memory tier has
+/// in memory is what its limit says, whatever the sizes of entries, the order in which they leave,
+/// and the number of threads. malloc keeps freed memory for the thread whose arena it is from, and
+/// cannot tell how much it keeps: with values of 8 bytes to 64 KB and four threads the process had
+/// 1.5 times the limit in memory, with sixteen threads 2.9 times.
 ///
 /// ARENAS. The heap is the process's, and has up to 16 arenas, each with a lock (HeapArena.swift).
 /// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
@@ -75,6 +75,16 @@ enum Heap {
     if _slowPath(size > largest) { return takeAlone(size) }
     return arena(Int(truncatingIfNeeded: seed) & mask).take(
       max(2, (size &+ HeapSpan.header &+ 15) &>> 4))
+  }
+
+  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them.
+  @inline(never)
+  static func takeLines(_ count: Int, seed: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    let mask = state.pointee.mask.load(ordering: .relaxed)
+    if mask < 0 || count > largest / 64 { return try Allocation.lines(count) }
+    guard let lines = arena(seed & mask).take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
+    memset(lines, 0, count &* 64)
+    return lines
   }
 
   /// A seed of the key's, without its hash.
