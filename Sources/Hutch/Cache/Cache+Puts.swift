@@ -105,7 +105,6 @@ extension Cache {
       let refused = refusal(by: condition, version)
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
-    prefetch(hash)
     if scope == .disk, value.count >= Cache.sizeWithoutBlock, condition.isAlways,
       !events.wantsEntries, let put = try putWithoutBlock(key, value, spec, hash, at: moment)
     {
