@@ -45,9 +45,7 @@ static _Thread_local void (*at_free)(void);
 void __libc_free(void *memory);
 
 /* Blocks of entries go there too. */
-static __attribute__((constructor)) void take_blocks_from_malloc(void) {
-  setenv("HUTCH_MALLOC", "1", 1);
-}
+BLOCKS_FROM_MALLOC
 
 void free(void *memory) {
   if (at_free && memory && malloc_usable_size(memory) >= LARGE) at_free();
@@ -170,7 +168,7 @@ TEST(others_remove_while_a_trim_begins) {
 /* ------------------------------------------ between memory and disk, where processes share */
 
 static struct {
-  hutch_cache *cache, *memory;
+  hutch_cache *cache, *memory, *disk;
   int reads, stop_at, turns, missed;
   _Atomic bool stands, goes_on, is_done;
   _Atomic int taken;
@@ -181,10 +179,12 @@ static void open_scene(void) {
   options.sharing = HUTCH_SHARING_SHARED;
   scene.cache = open_cache(scratch("cache").text, &options);
   scene.memory = tier_of(scene.cache, HUTCH_TIER_MEMORY);
+  scene.disk = tier_of(scene.cache, HUTCH_TIER_DISK);
 }
 
 static void close_scene(void) {
   hutch_cache_release(scene.memory);
+  hutch_cache_release(scene.disk);
   CHECK_OK(hutch_close(scene.cache));
 }
 
@@ -379,6 +379,7 @@ static struct {
   hutch_status first, second; /* the answers of the two reads */
   _Atomic pid_t reader;
   _Atomic bool has_answered, is_seen;
+  void (*call)(void);
   pthread_t thread;
 } change;
 
@@ -416,11 +417,8 @@ static void clear_memory(void *unused, int index) {
   CHECK_OK(hutch_clear(change.memory));
 }
 
-static void *read_second(void *unused) {
-  atomic_store(&change.reader, gettid());
+static void read_second(void) {
   change.second = hutch_contains(change.cache, &change.key, 1);
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
 /* Whether a thread of this process waits for something. */
@@ -436,12 +434,22 @@ static bool sleeps(pid_t thread) {
   return state && state[2] == 'S';
 }
 
-/* Another thread reads, and has its answer, or waits for the thread that stands still. */
-static void meanwhile(void *(*read)(void *unused)) {
+static void *answer(void *unused) {
+  /* Before the next `meanwhile`, which waits for the number. */
+  void (*call)(void) = change.call;
+  atomic_store(&change.reader, gettid());
+  call();
+  atomic_store(&change.has_answered, true);
+  return unused;
+}
+
+/* Another thread makes a call, and has its answer, or waits for the thread that stands still. */
+static void meanwhile(void (*call)(void)) {
+  change.call = call;
   atomic_store(&change.is_seen, true);
   atomic_store(&change.reader, 0);
   atomic_store(&change.has_answered, false);
-  CHECK_EQUAL(0, pthread_create(&change.thread, NULL, read, NULL));
+  CHECK_EQUAL(0, pthread_create(&change.thread, NULL, answer, NULL));
   while (!atomic_load(&change.has_answered) &&
          !(atomic_load(&change.reader) && sleeps(atomic_load(&change.reader))))
     sched_yield();
@@ -580,12 +588,9 @@ static void note_order(void *unused, const hutch_event *event) {
   else if (event->version < atomic_load(&decision.newest)) atomic_fetch_add(&decision.late, 1);
 }
 
-static void *remove_copy(void *unused) {
-  atomic_store(&change.reader, gettid());
+static void remove_copy(void) {
   hutch_status status = hutch_remove(decision.memory, KEY("key"));
   CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
 static void remove_meanwhile(void) { meanwhile(remove_copy); }
@@ -620,13 +625,8 @@ TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
 
 /* -------------------------------------- from memory to the disk, where processes share */
 
-static void *put_below(void *unused) {
-  hutch_cache *disk = tier_of(scene.cache, HUTCH_TIER_DISK);
-  atomic_store(&change.reader, gettid());
-  CHECK_OK(hutch_put(disk, KEY("key"), KEY("below"), NULL, NULL));
-  atomic_store(&change.has_answered, true);
-  hutch_cache_release(disk);
-  return unused;
+static void put_below(void) {
+  CHECK_OK(hutch_put(scene.disk, KEY("key"), KEY("below"), NULL, NULL));
 }
 
 static void put_below_meanwhile(void) { meanwhile(put_below); }
@@ -651,22 +651,16 @@ TEST(a_touch_finds_an_entry_that_a_put_takes_from_memory_to_the_disk) {
 static void look_once(void) { run_threads(1, look, NULL); }
 
 /* This thread or `replace_with_below` commits both. */
-static void *put_above(void *unused) {
+static void put_above(void) {
   at_turn = look_once;
-  atomic_store(&change.reader, gettid());
   CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("above"), NULL, NULL));
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
-static void *replace_with_below(void *unused) {
+static void replace_with_below(void) {
   at_turn = look_once;
-  atomic_store(&change.reader, gettid());
   hutch_put_options options = put_options();
   options.write_policy = HUTCH_WRITE_DISK;
   CHECK_OK(hutch_replace(scene.cache, KEY("key"), KEY("below"), &options, NULL));
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
 static pthread_t putters[3];
@@ -704,28 +698,19 @@ static void put_below_at_end(void) {
   if (atomic_fetch_add(&ended_turns, 1) == 1) meanwhile(put_below);
 }
 
-static void *touch_first(void *unused) {
+static void touch_first(void) {
   at_turn = put_below_at_end;
-  atomic_store(&change.reader, gettid());
   touch_scene();
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
-static void *put_second(void *unused) {
+static void put_second(void) {
   at_turn = put_below_at_end;
-  atomic_store(&change.reader, gettid());
   CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("above"), NULL, NULL));
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
-static void *replace_third(void *unused) {
+static void replace_third(void) {
   at_turn = put_below_at_end;
-  atomic_store(&change.reader, gettid());
   CHECK_OK(hutch_replace(scene.cache, KEY("key"), KEY("third"), NULL, NULL));
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
 static void submit_three(void) {
@@ -765,18 +750,15 @@ static void stand_in_put(void) {
 
 static bool has_stood;
 
-static void *put_in_the_place_of_many(void *unused) {
+static void put_in_the_place_of_many(void) {
   hutch_put_options options = put_options();
   options.cost = (SMALL_ENTRIES - 3) * SMALL_COST;
   locks_left = scene.stop_at;
   at_lock = stand_in_put;
   at_turn = look_once;
-  atomic_store(&change.reader, gettid());
   CHECK_OK(hutch_put(scene.memory, KEY("key"), KEY("new"), &options, NULL));
   has_stood = locks_left == 0;
   locks_left = 0;
-  atomic_store(&change.has_answered, true);
-  return unused;
 }
 
 static void put_in_first_turn(void) {

@@ -11,9 +11,7 @@
 
 enum { entries = 200000, key_size = 16, value_size = 100 };
 
-static __attribute__((constructor)) void take_blocks_from_malloc(void) {
-  setenv("HUTCH_MALLOC", "1", 1);
-}
+BLOCKS_FROM_MALLOC
 
 typedef struct record {
   const char *name;

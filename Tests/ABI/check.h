@@ -40,6 +40,13 @@ extern hutch_dl hutch_dl_table;
 #include "hutch_tasks.h"
 #endif
 
+/* In a program that watches malloc: blocks of entries come from there, in place of the library's
+   own heap. (Such a program defines _GNU_SOURCE, for setenv.) */
+#define BLOCKS_FROM_MALLOC                                                      \
+  static __attribute__((constructor)) void take_blocks_from_malloc(void) {      \
+    setenv("HUTCH_MALLOC", "1", 1);                                             \
+  }
+
 /* ------------------------------------------------------------------- cases */
 
 typedef struct check_case {

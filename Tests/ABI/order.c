@@ -41,9 +41,7 @@ ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
 enum { LARGE_BLOCK = 64 << 10 };
 static _Thread_local void (*at_large_block)(void);
 /* Blocks of entries come from there too. */
-static __attribute__((constructor)) void take_blocks_from_malloc(void) {
-  setenv("HUTCH_MALLOC", "1", 1);
-}
+BLOCKS_FROM_MALLOC
 
 void *__libc_malloc(size_t size);
 

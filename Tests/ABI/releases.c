@@ -28,9 +28,7 @@ void *__libc_memalign(size_t alignment, size_t size);
 void __libc_free(void *memory);
 
 /* Blocks of entries too. */
-static __attribute__((constructor)) void take_blocks_from_malloc(void) {
-  setenv("HUTCH_MALLOC", "1", 1);
-}
+BLOCKS_FROM_MALLOC
 
 /* Until the allocation of this thread that fails; 0: none does. */
 static _Thread_local int until_failure;

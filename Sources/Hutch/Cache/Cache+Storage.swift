@@ -1,6 +1,6 @@
 /// The tiers tied together: what the store tells the cache, and what memory hands down to it.
 extension Cache {
-  /// Prefetches what a write of a key will need first.
+  /// Prefetches what a write of a key will need first. The caller holds the store open.
   @inline(never)
   func prefetch(_ hash: UInt64) {
     coherence?.prefetch(hash)

@@ -460,8 +460,7 @@ extension Cache {
     var write = StoreWrite(.touch, named, hash)
     write.condition = condition
     write.version = order.versions.draw()
-    order.submit(&write, to: storage, at: moment, isInChange: isInChange)
-    order.complete(&write, in: storage)
+    order.commit(&write, to: storage, at: moment, isInChange: isInChange)
     return write.result
   }
 

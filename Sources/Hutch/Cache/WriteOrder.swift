@@ -367,11 +367,11 @@ final class WriteOrder {
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, unlocks the stripe and waits
-  /// for the commit.
+  /// for the commit. `isInChange`: as in `give`.
   func commit(
-    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInChange: Bool = false
   ) {
-    submit(&write, to: storage, at: moment)
+    submit(&write, to: storage, at: moment, isInChange: isInChange)
     complete(&write, in: storage)
   }
 

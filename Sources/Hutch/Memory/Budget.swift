@@ -17,13 +17,12 @@ import Synchronization
 /// in force is at least a half of the limit, and all of it once an entry came with a cost of its
 /// own, which need not be bytes.
 struct Budget: ~Copyable {
-  private struct Line: ~Copyable {
+  private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
     let count = Atomic<UInt64>(0)
-    /// Of the limits alone, from here on. The limit on cost is `whole`; `cost` is the one in force.
-    let whole = Atomic<UInt64>(0)
     let largest = Atomic<UInt64>(0)
-    /// What `cost` is on its way to.
+    /// At most `cost`, and on its way to `target`.
+    let costInForce = Atomic<UInt64>(0)
     let target = Atomic<UInt64>(0)
     /// The most bytes of the heap's pages that a put saw since they were few enough.
     let most = Atomic<Int>(0)
@@ -31,30 +30,33 @@ struct Budget: ~Copyable {
     let hasOwnCosts = Atomic<Bool>(false)
   }
 
+  private struct Sums: ~Copyable {
+    let cost = Atomic<UInt64>(0)
+    let count = Atomic<UInt64>(0)
+  }
+
   private let memory: UnsafeMutableRawPointer
 
   init(_ limits: TierLimits) throws(Failure) {
     memory = try Allocation.lines(2)
-    for line in 0..<2 {
-      (memory + line * 64).bindMemory(to: Line.self, capacity: 1).initialize(
-        to: Line())
-    }
+    self.limits.initialize(to: Limits())
+    used.initialize(to: Sums())
     set(limits)
   }
 
   deinit { free(memory) }
 
   @inline(__always)
-  private var limits: UnsafeMutablePointer<Line> { memory.assumingMemoryBound(to: Line.self) }
+  private var limits: UnsafeMutablePointer<Limits> { memory.assumingMemoryBound(to: Limits.self) }
   @inline(__always)
-  private var used: UnsafeMutablePointer<Line> { (memory + 64).assumingMemoryBound(to: Line.self) }
+  private var used: UnsafeMutablePointer<Sums> { (memory + 64).assumingMemoryBound(to: Sums.self) }
 
   /// The caller brings the charges down to the new limits, and makes sure that no reservation is
   /// under way that knows the old limits only.
   func set(_ new: TierLimits) {
     let cost = new.cost == 0 ? .max : new.cost
-    limits.pointee.whole.store(cost, ordering: .relaxed)
     limits.pointee.cost.store(cost, ordering: .relaxed)
+    limits.pointee.costInForce.store(cost, ordering: .relaxed)
     limits.pointee.target.store(cost, ordering: .relaxed)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
@@ -63,9 +65,9 @@ struct Budget: ~Copyable {
   @inline(__always) var cost: UInt64 { used.pointee.cost.load(ordering: .relaxed) }
   @inline(__always) var count: UInt64 { used.pointee.count.load(ordering: .relaxed) }
   @inline(__always) var largestCharge: UInt64 { limits.pointee.largest.load(ordering: .relaxed) }
-  var costLimit: UInt64 { limits.pointee.whole.load(ordering: .relaxed) }
+  var costLimit: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
   @inline(__always)
-  private var costLimitInForce: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
+  private var costInForce: UInt64 { limits.pointee.costInForce.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
   var capacity: TierCapacity {
@@ -103,7 +105,7 @@ struct Budget: ~Copyable {
     let cost = self.cost
     // No machine has so much memory, and sums stay within 64 bits.
     if limit > 1 << 62 || hasOwnCosts {
-      limits.pointee.cost.store(limit, ordering: .relaxed)
+      limits.pointee.costInForce.store(limit, ordering: .relaxed)
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
     var target = min(limit, limits.pointee.target.load(ordering: .relaxed))
@@ -126,14 +128,14 @@ struct Budget: ~Copyable {
     let floor = overflow || step > cost ? 0 : cost - step
     limits.pointee.target.store(target, ordering: .relaxed)
     // There must be room for this put, once all else has gone.
-    limits.pointee.cost.store(min(limit, max(target, floor, charge)), ordering: .relaxed)
+    limits.pointee.costInForce.store(min(limit, max(target, floor, charge)), ordering: .relaxed)
     limits.pointee.isLowered.store(target < limit, ordering: .relaxed)
   }
 
   /// Takes this much, all or nothing. A sum that no 64 bits hold does not fit either.
   @inline(__always)
   func reserve(cost: UInt64, count: UInt64) -> Bool {
-    guard Budget.add(cost, to: used.pointee.cost, limits.pointee.cost) else { return false }
+    guard Budget.add(cost, to: used.pointee.cost, limits.pointee.costInForce) else { return false }
     if count == 0 { return true }
     if Budget.add(count, to: used.pointee.count, limits.pointee.count) { return true }
     used.pointee.cost.wrappingSubtract(cost, ordering: .relaxed)
@@ -142,7 +144,7 @@ struct Budget: ~Copyable {
 
   @inline(__always)
   func hasRoom(cost more: UInt64, count moreCount: UInt64) -> Bool {
-    let costLimit = costLimitInForce
+    let costLimit = costInForce
     let countLimit = self.countLimit
     return more <= costLimit && cost <= costLimit &- more
       && moreCount <= countLimit && count <= countLimit &- moreCount

@@ -138,7 +138,7 @@ struct HitPath {
 
   @inline(never)
   private func isCurrentForAll(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
-    line.pointee.coherence.unsafelyUnwrapped.mark(hash) == block.mark
+    line.pointee.coherence.unsafelyUnwrapped.isCurrent(block, hash)
   }
 
   // MARK: a read

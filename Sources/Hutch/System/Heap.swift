@@ -104,7 +104,7 @@ enum Heap {
   static func give(_ memory: UnsafeMutableRawPointer) {
     if _slowPath(state.pointee.mask.load(ordering: .relaxed) < 0) { return free(memory) }
     let span = HeapSpan(memory - HeapSpan.header)
-    if _slowPath(span.word == 0) { return giveAlone(memory) }
+    if _slowPath(span.units == 0) { return giveAlone(memory) }
     HeapArena(of: span).give(span)
   }
 

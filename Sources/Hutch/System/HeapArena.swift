@@ -238,12 +238,10 @@ struct HeapArena {
     }
     var taken = span
     if rest > 0 {
-      span.word = UInt32(truncatingIfNeeded: rest) | HeapSpan.freeBit
+      span.set(rest, isFree: true)
       taken = span.after(rest)
-      taken.before = rest
     }
-    taken.word = UInt32(truncatingIfNeeded: units)
-    taken.after(units).before = 0
+    taken.set(units, isFree: false)
     count(units, 1)
     return taken.raw + HeapSpan.header
   }
@@ -264,8 +262,7 @@ struct HeapArena {
     } else {
       dirty = join(span, left, given, units, after, right)
     }
-    span.word = UInt32(truncatingIfNeeded: all) | HeapSpan.freeBit
-    span.after(all).before = all
+    span.set(all, isFree: true)
     insert(span, all, dirty: dirty)
     count(units, -1)
   }
@@ -310,11 +307,8 @@ struct HeapArena {
     region.storeBytes(of: raw, as: UnsafeMutableRawPointer.self)
     let span = HeapSpan(region + (64 - HeapSpan.header))
     let units = HeapArena.unitsOfRegion
-    span.word = UInt32(truncatingIfNeeded: units) | HeapSpan.freeBit
-    span.before = 0
-    let end = span.after(units)
-    end.word = 0
-    end.before = units
+    // The headers before and behind are 0, as all that is new.
+    span.set(units, isFree: true)
     number(At.regions).pointee += 1
     pages &+= Heap.regionSize
     insert(span, units, dirty: HeapPages.none)

@@ -15,39 +15,34 @@ import CSystem
 ///    40  newer
 ///
 /// A region ends with a header of 0 units in use. Two free spans are never neighbours.
-struct HeapSpan: Equatable {
+struct HeapSpan {
   let raw: UnsafeMutableRawPointer
 
   static let unit = 16
   static let header = 8
   static let page = 4096
-  static let freeBit: UInt32 = 1 << 31
+  private static let freeBit: UInt32 = 1 << 31
   /// The units of the least free span whose pages are given back to the system.
   static let large = 4 * page / unit
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
 
   @inline(__always)
-  static func == (a: HeapSpan, b: HeapSpan) -> Bool { a.raw == b.raw }
-
-  @inline(__always)
   private func at<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> UnsafeMutablePointer<T> {
     (raw + offset).assumingMemoryBound(to: type)
   }
 
-  @inline(__always)
-  var word: UInt32 {
-    get { at(0, UInt32.self).pointee }
-    nonmutating set { at(0, UInt32.self).pointee = newValue }
-  }
-
+  @inline(__always) private var word: UInt32 { at(0, UInt32.self).pointee }
   @inline(__always) var isFree: Bool { word & HeapSpan.freeBit != 0 }
   @inline(__always) var units: Int { Int(word & ~HeapSpan.freeBit) }
+  @inline(__always) var before: Int { Int(at(4, UInt32.self).pointee) }
 
+  /// Sets its size and state, of which the span after it has a note.
   @inline(__always)
-  var before: Int {
-    get { Int(at(4, UInt32.self).pointee) }
-    nonmutating set { at(4, UInt32.self).pointee = UInt32(truncatingIfNeeded: newValue) }
+  func set(_ units: Int, isFree: Bool) {
+    let size = UInt32(truncatingIfNeeded: units)
+    at(0, UInt32.self).pointee = isFree ? size | HeapSpan.freeBit : size
+    after(units).at(4, UInt32.self).pointee = isFree ? size : 0
   }
 
   @inline(__always)
