@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import random
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hutch.diskcache import Cache, Disk, PickleRefusedError
+from hutch.diskcache import MODE_PICKLE, Cache, Disk, JSONDisk, PickleDisk, PickleRefusedError
+from hutch.diskcache._keys import hutch_key
 from hutch.diskcache._record import Record
 
 VALUES = [1, "text", b"bytes", 2.5, None, (1, {2}), {"a": [1.5]}, "x" * 40_000, 2**80]
@@ -47,6 +50,29 @@ def test_mutated_entries(tmp_path, seed):
                 cache.pop("key")
             except PickleRefusedError:
                 pass
+            cache.delete("key")
+            assert len(cache) == 0
+
+
+@pytest.mark.parametrize("disk", [Disk, JSONDisk, PickleDisk, PickleDisk.signed(b"s" * 16)])
+def test_values_of_another_type_than_their_mode(tmp_path, disk):
+    """A number is no length either: bytes(2**31) would take two gigabytes."""
+    with Cache(tmp_path, disk=disk) as cache:
+        entries = cache._open().entries
+        name = hutch_key(*cache.disk.put("key"))
+        for mode, value in itertools.product(
+            range(7), [2**31, 10**5000, -1, 1.5, None, b"", b"x", "text", "\udc80"]
+        ):
+            if mode == MODE_PICKLE and disk is PickleDisk and type(value) is bytes:
+                continue  # It runs what the bytes say.
+            cache["key"] = 1
+            record = Record.decode(*entries[name])
+            entries[name] = record._replace(mode=mode, value=value).encode(False)
+            for read in (cache.get, cache.read):
+                with contextlib.suppress(PickleRefusedError, KeyError):
+                    read("key")
+            with contextlib.suppress(PickleRefusedError):
+                cache.pop("key")
             cache.delete("key")
             assert len(cache) == 0
 

@@ -87,7 +87,7 @@ class Disk:
         """The key of which put has made this."""
         if raw:
             return bytes(key) if type(key) is memoryview else key
-        data = bytes(key)
+        data = _bytes_of(key)
         if _is_pickle(data):
             raise refused("a key of this cache")
         return _restored(loads(data))
@@ -149,7 +149,8 @@ class Disk:
         return type(self).filename is not Disk.filename
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-        """The value, from its stored form. OSError: its file cannot be read.
+        """The value, from its stored form. OSError: its file cannot be read. Unreadable: what is
+        stored is of another type than its mode.
 
         read: returns a MODE_BINARY value as a file that is open for reading.
         """
@@ -158,7 +159,7 @@ class Disk:
         if mode == MODE_BINARY and read:
             if filename is not None:
                 return open(self._own_path(filename), "rb")
-            return value if hasattr(value, "read") else io.BytesIO(value)
+            return value if hasattr(value, "read") else io.BytesIO(_bytes_of(value))
         data = self._data(filename, value)
         if mode == MODE_BINARY:
             return data
@@ -170,9 +171,9 @@ class Disk:
             return self._unpickle(data)
         return None
 
-    def _data(self, filename: str | None, value: Any) -> Any:
+    def _data(self, filename: str | None, value: Any) -> bytes:
         if filename is None:
-            return bytes(value) if isinstance(value, memoryview) else value
+            return _bytes_of(value)
         with open(self._own_path(filename), "rb") as file:
             return file.read()
 
@@ -240,16 +241,23 @@ class Disk:
                 os.remove(path)
 
 
-def _text(data: Any) -> str:
+def _bytes_of(value: Any) -> bytes:
+    """The bytes of a column. Not bytes(value), which makes as many zeroes as a number says."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise Unreadable(f"bytes are expected, not {type(value).__name__}")
+
+
+def _text(data: bytes) -> str:
     try:
-        return data if isinstance(data, str) else bytes(data).decode("utf-8")
-    except (TypeError, ValueError) as error:
+        return data.decode("utf-8")
+    except ValueError as error:
         raise Unreadable(str(error)) from None
 
 
-def _natural(data: Any) -> Any:
+def _natural(data: bytes) -> Any:
     """The value of the length of its form's name, that name, and its bytes."""
-    if not isinstance(data, bytes) or not data:
+    if not data:
         raise Unreadable("the bytes of a natural value are missing")
     length = data[0]
     form = data[1 : 1 + length]
@@ -307,7 +315,7 @@ class PickleDisk(Disk):
         return pickletools.optimize(data), False
 
     def get(self, key: Any, raw: bool) -> Any:
-        return super().get(key, raw) if raw else pickle.loads(bytes(key))
+        return super().get(key, raw) if raw else pickle.loads(_bytes_of(key))
 
     def _store_object(self, value: Any, key: Any) -> Columns:
         data = pickle.dumps(value, protocol=self.pickle_protocol)
@@ -357,14 +365,20 @@ class JSONDisk(Disk):
         return super().put(self._compressed(key))
 
     def get(self, key: Any, raw: bool) -> Any:
-        return json.loads(zlib.decompress(super().get(key, raw)))
+        return self._expanded(super().get(key, raw))
 
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
         return super().store(value if read else self._compressed(value), read, key=key)
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         data = super().fetch(mode, filename, value, read)
-        return data if read else json.loads(zlib.decompress(data))
+        return data if read else self._expanded(data)
 
     def _compressed(self, value: Any) -> bytes:
         return zlib.compress(json.dumps(value).encode("utf-8"), self.compress_level)
+
+    def _expanded(self, data: Any) -> Any:
+        try:
+            return json.loads(zlib.decompress(_bytes_of(data)))
+        except (zlib.error, ValueError) as error:
+            raise Unreadable(str(error)) from None
