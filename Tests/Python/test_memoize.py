@@ -168,6 +168,26 @@ def test_ignore(cache):
     assert key(1, a=object(), ignore=("a",)) == key(1)
 
 
+def test_what_is_ignored_is_a_parameter(cache):
+    def read(name, /, mode, *, verbose=False):
+        return name
+
+    for wrong in ["verbos"], {"name", "moed"}, [2], [-1], {"self"}:
+        with pytest.raises(ValueError, match="no parameter"):
+            cache.memoize(ignore=wrong)(read)
+    for fine in [0, 1], {"name", "mode", "verbose"}, ():
+        cache.memoize(ignore=fine)(read)
+    for wrong in "verbose", b"x", 5, None, [None], [1.5]:
+        with pytest.raises(TypeError, match="ignore"):
+            cache.memoize(ignore=wrong)(read)
+    # Of these, or of a function without a signature, the names are not known.
+    cache.memoize(ignore=[7])(lambda *args: args)
+    cache.memoize(ignore=["any"])(lambda **kwargs: kwargs)
+    cache.memoize("min", ignore=["key"])(min)
+    with pytest.raises(ValueError):
+        cache.memoize(ignore=["any"])(lambda *args: args)
+
+
 def test_different_arguments_have_different_keys():
     calls = [
         (), (None,), (0,), (1,), ("1",), (b"1",), ("",), (b"",), ((),), ([],), ({},), (set(),),

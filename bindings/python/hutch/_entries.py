@@ -15,7 +15,7 @@ from ._files import Files
 from ._library import lib
 from ._loads import load, load_options
 from ._many import Many
-from ._memoize import Choices, memoize
+from ._memoize import Choices, ignored, memoize
 from ._objects import Objects
 from ._options import put_options
 from ._pins import Pins
@@ -456,10 +456,10 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         name: the start of the keys; None: the function's module and
         qualified name, for a lambda with a digest of its code. typed: whether
         1, 1.0 and True are three arguments. ignore: positions (int) and names
-        (str) of parameters that do not count, such as {"self"}. refresh: a
-        result of this age is returned once more and made anew in the
-        background. stale_if_error: if that fails, the old result stays in use until
-        it expires; otherwise the next call fails.
+        (str) of parameters that do not count, such as {"self"}; ValueError: the
+        function has no such parameter. refresh: a result of this age is returned
+        once more and made anew in the background. stale_if_error: if that fails, the
+        old result stays in use until it expires; otherwise the next call fails.
 
         Of concurrent calls with the same arguments, one runs the function
         and the others wait for its result; exceptions are not cached. Functions
@@ -474,6 +474,6 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         The decorated function has ``cache_info()``, ``cache_clear()`` and ``cache_parameters()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """
-        choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error, tag)
+        choices = Choices(typed, expire, idle, ignored(ignore), refresh, stale_if_error, tag)
         memoizer: Memoizer = memoize(self, name, choices)
         return memoizer

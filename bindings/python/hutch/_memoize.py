@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
 from . import _accelerator
@@ -142,7 +143,8 @@ def _is_coroutine(function: Any) -> bool:
 
 
 def _positions_and_names(function: Any, ignore: frozenset[Any]) -> frozenset[Any]:
-    """The ignored parameters, by position and by name, in whichever way they were given."""
+    """The ignored parameters, by position and by name, in whichever way they were given.
+    ValueError: the function has no such parameter, so that the name may be misspelt."""
     if not ignore:
         return ignore
     import inspect
@@ -152,13 +154,32 @@ def _positions_and_names(function: Any, ignore: frozenset[Any]) -> frozenset[Any
     except (TypeError, ValueError):
         return ignore
     both = set(ignore)
+    unknown = set(ignore)
     for place, parameter in enumerate(parameters):
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD or (
-            parameter.kind is parameter.POSITIONAL_ONLY
-        ):
-            if parameter.name in ignore or place in ignore:
-                both |= {parameter.name, place}
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            unknown = {word for word in unknown if isinstance(word, str)}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            unknown = {word for word in unknown if not isinstance(word, str)}
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            unknown.discard(parameter.name)
+        elif parameter.name in ignore or place in ignore:
+            both |= {parameter.name, place}
+            unknown -= {parameter.name, place}
+    if unknown:
+        words = ", ".join(sorted(map(repr, unknown)))
+        raise ValueError(f"ignore names {words}, of which {function!r} has no parameter")
     return frozenset(both)
+
+
+def ignored(words: Any) -> frozenset[int | str]:
+    """memoize's ignore, checked. TypeError: it is no collection of positions and names."""
+    if isinstance(words, (str, bytes)) or not isinstance(words, Iterable):
+        raise TypeError(f"ignore is a collection of names and positions, not {words!r}")
+    found = frozenset(words)
+    for word in found:
+        if not isinstance(word, (int, str)):
+            raise TypeError(f"ignore has names and positions, not a {type(word).__name__}")
+    return found
 
 
 def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
