@@ -77,6 +77,7 @@ def test_an_import_imports_little():
         import hutch
         print(sorted(set(sys.modules) - before))
         assert "Cache" in dir(hutch) and not hasattr(hutch, "nothing")
+        assert not {"atexit", "TYPE_CHECKING"} & {*dir(hutch)}
         with hutch.Cache() as cache:
             cache["a"] = [1]
             assert cache["a"] == [1]

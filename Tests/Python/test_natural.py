@@ -171,10 +171,12 @@ def test_registered_classes(cache):
         hutch.register(Colour, _cbor.names[Point])
 
 
-def test_what_is_no_value():
+def test_what_is_no_value(cache):
     for value in (object(), len, type, [object()], {"a": object()}, range(3), iter([])):
         with pytest.raises(TypeError, match="cannot be part of a value"):
             encode_value(value)
+        with pytest.raises(TypeError, match="cannot be part of a value.*serializer="):
+            cache["key"] = value
     loop: list = [()]
     loop.append((loop,))
     with pytest.raises(ValueError):

@@ -171,7 +171,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    dunders = (name for name in globals() if name.startswith("__"))
+    return sorted({*dunders, *__all__, "__version__"})
 
 
 __all__ = [

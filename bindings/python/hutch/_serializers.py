@@ -29,7 +29,13 @@ class Forms:
 
     def encode(self, value: Any) -> tuple[bytes, bytes | None]:
         """The value's bytes and its extended data (None: none). TypeError: it has no form."""
-        return encode_value(value)
+        try:
+            return encode_value(value)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}. A cache with a serializer takes any object: "
+                "hutch.Cache(directory, serializer=...)"
+            ) from None
 
     def decode(self, data: bytes, extended: bytes) -> Any:
         """The value that was put. Unreadable: it is another serializer's, or damaged."""
