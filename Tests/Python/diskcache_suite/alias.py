@@ -11,9 +11,7 @@ import pytest
 from exceptions import PICKLED
 
 diskcache = importlib.import_module("hutch.diskcache")
-sys.modules["diskcache"] = diskcache
-for part in ("core", "fanout", "persistent", "recipes"):
-    sys.modules[f"diskcache.{part}"] = importlib.import_module(f"hutch.diskcache.{part}")
+diskcache.install()
 
 WITH_DJANGO = os.environ.get("DISKCACHE_DJANGO") == "1"
 if WITH_DJANGO:
@@ -40,12 +38,7 @@ def tables():
 def pickles(request, monkeypatch):
     """PickleDisk as the default, for tests that need it."""
     if f"{request.path.name}::{request.node.name}" in PICKLED:
-        for kind in (diskcache.core.Cache, diskcache.FanoutCache):
-            defaults = tuple(
-                diskcache.PickleDisk if each is diskcache.Disk else each
-                for each in kind.__init__.__defaults__
-            )
-            monkeypatch.setattr(kind.__init__, "__defaults__", defaults)
+        monkeypatch.setattr(diskcache.Cache, "_disk_type", diskcache.PickleDisk)
 
 
 def pytest_runtest_logreport(report):

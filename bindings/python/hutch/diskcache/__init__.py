@@ -4,14 +4,22 @@
 
     cache = diskcache.Cache("~/.cache/example")
 
-A replacement for python-diskcache. It does not read pickles, unless disk=PickleDisk asks for
-it. docs/python/diskcache.md lists the other differences, and explains how to move a directory.
+A replacement for python-diskcache. It does not read pickles, unless disk=PickleDisk or the
+module hutch.diskcache.pickled asks for it; install gives it to packages that import diskcache.
+docs/python/diskcache.md lists the other differences, and explains how to move a directory.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import core as core
+from . import fanout as fanout
+from . import persistent as persistent
+from . import recipes as recipes
+from ._constants import BUILD as __build__
+from ._constants import VERSION as __version__
+from ._install import install
 from .core import (
     DEFAULT_SETTINGS,
     ENOVAL,
@@ -77,6 +85,7 @@ __all__ = [
     "Timeout",
     "UnknownFileWarning",
     "barrier",
+    "install",
     "memoize_stampede",
     "throttle",
 ]
@@ -89,7 +98,9 @@ def __getattr__(name: str) -> Any:
 
         return migrate
     if name == "DjangoCache":
-        from .djangocache import DjangoCache
-
+        try:
+            from .djangocache import DjangoCache
+        except ImportError as error:  # As in python-diskcache, for hasattr.
+            raise AttributeError(f"{__name__} has no DjangoCache: {error}") from error
         return DjangoCache
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 from .._cbor import Unreadable
 from ._constants import (
@@ -97,14 +97,16 @@ class Base:
     size_limit: int
     cull_limit: int
     disk_min_file_size: int
+    _disk_type: ClassVar[type[Disk]] = Disk
 
     def __init__(
         self,
         directory: Directory = None,
         timeout: float = 60,
-        disk: type[Disk] = Disk,
+        disk: type[Disk] | None = None,
         **settings: Any,
     ) -> None:
+        disk = self._disk_type if disk is None else disk
         if not (isinstance(disk, type) and issubclass(disk, Disk)):
             raise ValueError("disk is hutch.diskcache.Disk or a subclass of it, not an object")
         self._directory = full_path(directory)

@@ -16,6 +16,10 @@ class Constant(tuple):  # type: ignore[type-arg]
         return str(self[0])
 
 
+VERSION = "5.6.3"
+"""The version of python-diskcache whose interface this is."""
+BUILD = 0x050603
+
 DBNAME = "cache.db"
 """The file that identifies a directory of python-diskcache."""
 

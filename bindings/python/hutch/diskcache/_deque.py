@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 from ._base import Directory
 from ._constants import ENOVAL
@@ -30,13 +30,15 @@ class Deque(Sequence[Any]):
         maxlen: above it a put removes a value at the other end; None: no limit.
     """
 
+    _cache_type: ClassVar[type[Cache]] = Cache
+
     def __init__(
         self,
         iterable: Iterable[Any] = (),
         directory: Directory = None,
         maxlen: float | None = None,
     ) -> None:
-        self._begin(Cache(directory, eviction_policy="none"), iterable, maxlen)
+        self._begin(self._cache_type(directory, eviction_policy="none"), iterable, maxlen)
 
     @classmethod
     def fromcache(

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 from ._constants import ENOVAL
 from .core import Cache
@@ -23,12 +23,14 @@ class Index(MutableMapping[Any, Any]):
     dict.
     """
 
+    _cache_type: ClassVar[type[Cache]] = Cache
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         directory = None
         if args and (args[0] is None or isinstance(args[0], (str, bytes))):
             directory, args = args[0], args[1:]
         directory = None if directory is None else os.fsdecode(directory)
-        self._cache: Any = Cache(directory, eviction_policy="none")
+        self._cache: Any = self._cache_type(directory, eviction_policy="none")
         self.update(*args, **kwargs)
 
     @classmethod

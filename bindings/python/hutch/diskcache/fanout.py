@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
 from .._errors import StorageError
 from ._base import Directory, full_path
@@ -58,17 +58,21 @@ class FanoutCache(Memoizes):
         directory, disk, settings: as for Cache; size_limit is that of all shards together.
     """
 
+    _cache_type: ClassVar[type[Cache]] = Cache
+    _deque_type: ClassVar[type[Deque]] = Deque
+    _index_type: ClassVar[type[Index]] = Index
+
     def __init__(
         self,
         directory: Directory = None,
         shards: int = 8,
         timeout: float = 0.010,
-        disk: type[Disk] = Disk,
+        disk: type[Disk] | None = None,
         **settings: Any,
     ) -> None:
         self._directory = full_path(directory)
         self._count = shards
-        self._disk = disk
+        self._disk = disk = self._cache_type._disk_type if disk is None else disk
         size_limit = settings.pop("size_limit", DEFAULT_SETTINGS["size_limit"]) / shards
         self._shards = tuple(
             Cache(
@@ -281,14 +285,14 @@ class FanoutCache(Memoizes):
         """A Deque in a directory within this one's; the same object for the same name."""
         if name not in self._deques:
             cache = self._further("deque", name, eviction_policy="none")
-            self._deques[name] = Deque.fromcache(cache, maxlen=maxlen)
+            self._deques[name] = self._deque_type.fromcache(cache, maxlen=maxlen)
         return self._deques[name]
 
     def index(self, name: str) -> Index:
         """An Index in a directory within this one's; the same object for the same name."""
         if name not in self._indexes:
             cache = self._further("index", name, eviction_policy="none")
-            self._indexes[name] = Index.fromcache(cache)
+            self._indexes[name] = self._index_type.fromcache(cache)
         return self._indexes[name]
 
     def _further(
@@ -302,4 +306,4 @@ class FanoutCache(Memoizes):
         if not isinstance(name, str):
             raise TypeError(f"the name of a {kind} is a str, not {name!r}")
         directory = os.path.join(self._directory, kind, *name.split("/"))
-        return Cache(directory, timeout=timeout, disk=disk or self._disk, **settings)
+        return self._cache_type(directory, timeout, disk or self._disk, **settings)

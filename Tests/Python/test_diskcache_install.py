@@ -1,0 +1,112 @@
+"""hutch.diskcache under the name of diskcache, for packages that import that, and its pickles."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+import pytest
+from processes import finished
+
+from hutch.diskcache import Cache, FanoutCache, PickleRefusedError, pickled
+from hutch.diskcache.pickled import MODE_PICKLE
+
+IMPORTS = """
+import hutch.diskcache
+hutch.diskcache.install({})
+hutch.diskcache.install({})
+import diskcache, diskcache.core, diskcache.fanout as fanout
+from diskcache import Cache, core
+from diskcache.core import ENOVAL, UNKNOWN, Disk, args_to_key
+from diskcache.persistent import Deque, Index
+from diskcache.recipes import Lock
+assert diskcache.Cache is Cache is core.Cache is diskcache.core.Cache
+assert diskcache.Disk is Disk and diskcache.Index is Index and diskcache.Deque is Deque
+assert fanout.FanoutCache is diskcache.FanoutCache and diskcache.recipes.Lock is diskcache.Lock
+assert diskcache.__version__ == "5.6.3" and diskcache.ENOVAL is ENOVAL
+for name in diskcache.__all__:
+    getattr(diskcache, name)
+try:
+    import django.core.cache
+except ImportError:
+    assert not hasattr(diskcache, "DjangoCache")
+else:
+    import diskcache.djangocache
+    assert diskcache.djangocache.DjangoCache is diskcache.DjangoCache
+assert Disk is hutch.diskcache.{}
+try:
+    hutch.diskcache.install({})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("", "Disk", "pickles=True"), ("pickles=True", "PickleDisk", "pickles=False")]
+)
+def test_what_packages_import(words):
+    own, disk, other = words
+    done = finished("-c", IMPORTS.format(own, own, disk, other))
+    assert done.stdout.startswith("diskcache has been imported before this call"), done.stderr
+
+
+def test_after_an_import_of_another_diskcache():
+    code = """if True:
+        import sys, types
+        sys.modules["diskcache"] = other = types.ModuleType("diskcache")
+        import hutch.diskcache
+        try:
+            hutch.diskcache.install()
+        except RuntimeError:
+            print(sys.modules["diskcache"] is other)
+    """
+    assert finished("-c", code).stdout == "True\n"
+
+
+def test_pickled_caches_take_any_object(tmp_path):
+    thing = Counter("abc")
+    for kind in (pickled.Cache, pickled.FanoutCache, pickled.Index):
+        cache = kind(str(tmp_path / kind.__name__))
+        cache["key"] = thing
+        again = pickle.loads(pickle.dumps(cache))
+        assert type(again) is kind and again["key"] == cache["key"] == thing
+    queue = pickled.Deque([thing], tmp_path / "deque")
+    assert pickle.loads(pickle.dumps(queue))[0] == queue.popleft() == thing
+    fanout = pickled.FanoutCache(tmp_path / "FanoutCache")
+    fanout.cache("a")["key"] = fanout.index("b")["key"] = thing
+    fanout.deque("c").append(thing)
+    assert type(fanout.cache("a")) is pickled.Cache and fanout.cache("a")["key"] == thing
+    assert type(fanout.index("b")) is pickled.Index and fanout.index("b")["key"] == thing
+    assert type(fanout.deque("c")) is pickled.Deque and fanout.deque("c")[0] == thing
+
+
+def test_others_refuse_their_pickles(tmp_path):
+    with pickled.Cache(tmp_path / "a") as cache, pickled.FanoutCache(tmp_path / "b") as fanout:
+        cache["key"] = fanout["key"] = Counter("abc")
+        cache["natural"] = fanout["natural"] = "text"
+    for safe in (Cache(tmp_path / "a"), FanoutCache(tmp_path / "b")):
+        assert safe["natural"] == "text"
+        with pytest.raises(PickleRefusedError):
+            safe["key"]
+    with pickled.Cache(tmp_path / "a", disk=pickled.NaturalDisk) as cache:
+        with pytest.raises(TypeError, match="PickleDisk"):
+            cache["other"] = Counter("abc")
+
+
+class Guarded(pickled.Disk):
+    """Stores pickles, and reads those of some classes only."""
+
+    def fetch(self, mode, filename, value, read):
+        if mode == MODE_PICKLE and b"Counter" not in value:
+            raise LookupError("not on the list")
+        return super().fetch(mode, filename, value, read)
+
+
+def test_a_disk_that_guards_what_it_reads(tmp_path):
+    with pickled.FanoutCache(tmp_path, disk=Guarded) as cache:
+        cache["counter"] = Counter("abc")
+        cache["function"] = len
+        cache["text"] = "text"
+        assert cache["counter"] == Counter("abc") and cache["text"] == "text"
+        with pytest.raises(LookupError, match="not on the list"):
+            cache["function"]
