@@ -17,9 +17,14 @@ import Testing
   private func copy(
     _ key: Bytes, _ buffer: UnsafeMutableRawBufferPointer, _ size: inout Int
   ) -> HitPath.Outcome {
-    let target = HitPath.Target(
-      buffer: buffer.baseAddress!, capacity: buffer.count, size: &size)
-    return path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
+    withUnsafeMutablePointer(to: &size) {
+      copy(
+        key, HitPath.Target(buffer: buffer.baseAddress!, capacity: buffer.count, size: $0))
+    }
+  }
+
+  private func copy(_ key: Bytes, _ target: HitPath.Target) -> HitPath.Outcome {
+    path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
   }
 
   private func contains(_ key: Bytes) -> HitPath.Outcome {
@@ -115,7 +120,13 @@ import Testing
   @Test func itAgreesWithTheTier() throws {
     var random = Random(seed: testSeed)
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 5000, alignment: 16)
-    defer { buffer.deallocate() }
+    let found = UnsafeMutablePointer<Int>.allocate(capacity: 1)
+    let result = UnsafeMutablePointer<HitPath.Result>.allocate(capacity: 1)
+    defer {
+      buffer.deallocate()
+      found.deallocate()
+      result.deallocate()
+    }
     var hits: UInt64 = 0
     var misses: UInt64 = 0
     var unusual = 0
@@ -155,22 +166,16 @@ import Testing
             let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<size])
             #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
             #expect(contains(key) == .done)
-            var found = -1
-            var result = HitPath.Result(size: 0, extendedSize: -1, value: nil, version: 0)
             let target = HitPath.Target(
-              buffer: buffer.baseAddress!, capacity: buffer.count, size: &found,
-              found: &result)
-            #expect(
-              path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
-                == .done)
-            #expect(found == size && result.extendedSize == 0)
-            #expect(result.version == wanted.unowned?.version)
+              buffer: buffer.baseAddress!, capacity: buffer.count, size: found, found: result)
+            result.pointee = HitPath.Result(size: 0, extendedSize: -1, value: nil, version: 0)
+            #expect(copy(key, target) == .done)
+            #expect(found.pointee == size && result.pointee.extendedSize == 0)
+            #expect(result.pointee.version == wanted.unowned?.version)
             // A caller that has the version need not get a copy.
             buffer[0] ^= 0xFF
             let before = buffer[0]
-            #expect(
-              path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
-                == .done)
+            #expect(copy(key, target) == .done)
             if size > 0 && buffer[0] == before { kept += 1 }
             #expect(buffer[0] == before || buffer[0] == before ^ 0xFF)
             var value: OpaquePointer?
@@ -239,10 +244,9 @@ import Testing
         let isCurrent = tier.peek(key, hash, at: clock.moment()).unowned != nil
         var room = 0
         var copied = -1
-        let buffer = UnsafeMutableRawBufferPointer(start: &room, count: 8)
         let fits = key.count <= 8
         let before = tier.stats
-        let outcome = copy(key, buffer, &copied)
+        let outcome = withUnsafeMutableBytes(of: &room) { copy(key, $0, &copied) }
         #expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
         let isThere = contains(key)
         #expect(isThere == (isCurrent ? .done : .unusual))

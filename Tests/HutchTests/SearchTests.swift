@@ -43,9 +43,12 @@ import Testing
       case .many:
         var pointer = key.baseAddress
         var size = key.count
-        let batch = try cache.get(
-          ManyBytes(pointers: &pointer, sizes: &size, count: 1), in: .whole)
-        return batch.items[0].value != nil
+        return try withUnsafePointer(to: &pointer) { pointers in
+          try withUnsafePointer(to: &size) { sizes in
+            let key = ManyBytes(pointers: pointers, sizes: sizes, count: 1)
+            return try cache.get(key, in: .whole).items[0].value != nil
+          }
+        }
       }
     }
   }
