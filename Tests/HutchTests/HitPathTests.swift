@@ -415,10 +415,11 @@ import Testing
             } else {
               withUnsafeMutableBytes(of: &room) { buffer in
                 var size = 0
-                let target = HitPath.Target(
-                  buffer: buffer.baseAddress!, capacity: 64, size: &size)
-                let outcome = test.path.copy(
-                  key.baseAddress!, key.count, .short, isShared: isShared, to: target)
+                let outcome = withUnsafeMutablePointer(to: &size) {
+                  test.path.copy(
+                    key.baseAddress!, key.count, .short, isShared: isShared,
+                    to: HitPath.Target(buffer: buffer.baseAddress!, capacity: 64, size: $0))
+                }
                 if outcome == .done, !buffer[..<size].allSatisfy({ $0 == buffer[0] }) {
                   shared.wrong.wrappingAdd(1, ordering: .relaxed)
                 }
@@ -464,8 +465,8 @@ import Testing
   @Test func aMissIsAnAnswerOnlyOfAllThereIs() {
     tier.prepareHits(clock, isAll: false)
     withBytes("nothing here") { key in
-      var size = 0
-      #expect(copy(key, UnsafeMutableRawBufferPointer(start: &size, count: 8), &size) == .unusual)
+      var (room, size) = (0, 0)
+      #expect(withUnsafeMutableBytes(of: &room) { copy(key, $0, &size) } == .unusual)
       #expect(contains(key) == .unusual)
     }
     #expect(tier.stats.misses == 0)
