@@ -148,7 +148,7 @@ static inline struct hutch_roster_state *hutch_roster_state(void) {
 
 // The heap's state and arenas; see Heap.swift. All zero is an empty heap.
 static inline void *hutch_heap(void) {
-  static _Alignas(64) char heap[64 + 16 * 2560];
+  static _Alignas(64) char heap[64 + 17 * 2560];
   return heap;
 }
 

@@ -1,11 +1,13 @@
 /*
  * resident - the pages that a full memory tier has in memory, beside its limit of cost, for sizes
  * that malloc would keep up to three times as much for: by one thread, by several, and after others
- * have taken the writing over with other sizes. Each case is a process of its own.
+ * have taken the writing over with other sizes. And the faults that values cost which take the place
+ * of others. Each case is a process of its own.
  */
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,4 +103,55 @@ TEST(of_large_values_on_several_threads) {
 TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});
+}
+
+/* Puts or gets values of 1 MB under different keys. Returns the faults for each page of a value. */
+static double faults(hutch_cache *cache, bool is_put) {
+  enum { count = 16, size = 1000000 };
+  static const char value[size];
+  struct rusage before, after;
+  getrusage(RUSAGE_SELF, &before);
+  for (int n = 0; n < count; n++) {
+    char key[16];
+    int length = snprintf(key, sizeof key, "key-%d", n);
+    if (is_put) {
+      CHECK_OK(hutch_put(cache, key, (size_t)length, value, size, NULL, NULL));
+    } else {
+      hutch_value *found;
+      CHECK_OK(hutch_get(cache, key, (size_t)length, &found));
+      hutch_value_release(found);
+    }
+  }
+  getrusage(RUSAGE_SELF, &after);
+  return (double)(after.ru_minflt - before.ru_minflt) / count / (size / 4096.0);
+}
+
+static void check_faults(const char *directory) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has memory of its own");
+#endif
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    hutch_options options = unlimited_options();
+    hutch_cache *cache = open_cache(directory, &options), *part = cache;
+    if (directory) CHECK_OK(hutch_tier(cache, HUTCH_TIER_DISK, &part));
+    (void)faults(part, true);
+    (void)faults(part, !directory);
+    double share = faults(part, !directory);
+    printf("%s: %.3f faults a page\n", directory ? "read from disk" : "replaced", share);
+    fflush(stdout);
+    CHECK(share < 0.25);
+    if (part != cache) hutch_close(part);
+    CHECK_OK(hutch_close(cache));
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK_EQUAL(0, status);
+}
+
+TEST(a_large_value_has_the_pages_of_the_one_before_it) {
+  check_faults(NULL);
+  check_faults(scratch("disk").text);
 }

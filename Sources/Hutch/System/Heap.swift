@@ -7,18 +7,22 @@ import Synchronization
 /// cannot tell how much it keeps: with values of 8 bytes to 64 KB and four threads the process had
 /// 1.5 times the limit in memory, with sixteen threads 2.9 times.
 ///
-/// ARENAS. The heap is the process's, and has up to 16 arenas, each with a lock (HeapArena.swift).
+/// ARENAS. The heap is the process's, and has up to 17 arenas, each with a lock (HeapArena.swift).
 /// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
-/// thread frees is of use to each.
+/// thread frees is of use to each. Requests from 16 KB on have an arena to themselves: a span that
+/// one of them leaves is there for the next one, whatever its key.
 ///
 /// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
 /// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
-/// than a 64th of what is in use, and 256 KB. Larger requests than 4 MB are mapped each by itself.
+/// than a 64th of what is in use, 64 KB for each arena, and two requests of the size that the large
+/// ones have: a value that is replaced, or read from disk, finds the pages of the one before it.
+/// Larger requests than 4 MB are mapped each by itself.
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. From a 32nd of what is in use,
-/// and 512 KB, the heap is tight, and the memory tiers look whether they have to pay: see Budget.
+/// 128 KB for each arena and those two requests, the heap is tight, and the memory tiers look
+/// whether they have to pay: see Budget.
 ///
 /// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
 ///
@@ -28,11 +32,19 @@ enum Heap {
   static let regionSize = 32 << 20
   /// The largest request that regions serve.
   private static let largest = 4 << 20
-  static let mostArenas = 16
+  /// The largest one that the arenas beside the first serve.
+  private static let mostOfSmall = 16 << 10
+  /// Beside the first.
+  private static let mostArenas = 16
+  /// What an arena may keep for the next requests.
+  private static let roomOfArena = 64 << 10
 
   private struct State: ~Copyable {
-    /// The number of arenas less one; -1: blocks come from malloc.
+    /// The number of arenas beside the first, less one; -1: blocks come from malloc.
     let mask: Atomic<Int>
+    /// The size of the large requests: the last one's, if no larger one was made lately. Relaxed: a
+    /// review goes by what it sees.
+    let large: Atomic<Int>
     let isTight: Atomic<Bool>
     let isPrepared: Atomic<Bool>
   }
@@ -72,9 +84,19 @@ enum Heap {
   static func take(_ size: Int, seed: UInt64) -> UnsafeMutableRawPointer? {
     let mask = state.pointee.mask.load(ordering: .relaxed)
     if _slowPath(mask < 0) { return malloc(size) }
-    if _slowPath(size > largest) { return takeAlone(size) }
-    return arena(Int(truncatingIfNeeded: seed) & mask).take(
-      max(2, (size &+ HeapSpan.header &+ 15) &>> 4))
+    if _slowPath(size > mostOfSmall) { return takeLarge(size) }
+    return arena(1 &+ Int(truncatingIfNeeded: seed) & mask).take(max(2, units(size)))
+  }
+
+  @inline(__always)
+  private static func units(_ size: Int) -> Int { (size &+ HeapSpan.header &+ 15) &>> 4 }
+
+  @inline(never)
+  private static func takeLarge(_ size: Int) -> UnsafeMutableRawPointer? {
+    if size > largest { return takeAlone(size) }
+    let before = state.pointee.large.load(ordering: .relaxed)
+    state.pointee.large.store(max(size, before &- before / 16), ordering: .relaxed)
+    return arena(0).take(units(size))
   }
 
   /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them.
@@ -82,7 +104,8 @@ enum Heap {
   static func takeLines(_ count: Int, seed: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let mask = state.pointee.mask.load(ordering: .relaxed)
     if mask < 0 || count > largest / 64 { return try Allocation.lines(count) }
-    guard let lines = arena(seed & mask).take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
+    let arena = arena(1 &+ seed & mask)
+    guard let lines = arena.take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
     memset(lines, 0, count &* 64)
     return lines
   }
@@ -145,7 +168,7 @@ enum Heap {
   /// The bytes of spans in use, and of the pages in memory.
   static var sums: (used: Int, resident: Int) {
     var sums = (used: 0, resident: 0)
-    for index in 0..<(state.pointee.mask.load(ordering: .relaxed) &+ 1) {
+    for index in 0..<(state.pointee.mask.load(ordering: .relaxed) &+ 2) {
       sums.used &+= arena(index).used
       sums.resident &+= arena(index).resident
     }
@@ -155,11 +178,13 @@ enum Heap {
   /// By so many bytes the heap keeps too much. Notes whether it is tight.
   static func review() -> Int {
     let (used, resident) = sums
-    let excess = resident &- used
-    let isTight = excess > used / 32 &+ 512 << 10
+    let ofArenas = (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
+    let room = ofArenas &+ 2 &* state.pointee.large.load(ordering: .relaxed)
+    let excess = resident &- used &- room
+    let isTight = excess > used / 32 &+ ofArenas
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
-    return excess &- used / 64 &- 256 << 10
+    return excess &- used / 64
   }
 
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.
@@ -169,16 +194,16 @@ enum Heap {
   // MARK: fork
 
   static func prepareFork() {
-    for index in 0..<mostArenas { arena(index).lockForFork() }
+    for index in 0...mostArenas { arena(index).lockForFork() }
   }
 
   static func endFork(inChild: Bool) {
-    for index in 0..<mostArenas { arena(index).unlockAfterFork(inChild: inChild) }
+    for index in 0...mostArenas { arena(index).unlockAfterFork(inChild: inChild) }
   }
 
   /// The invariant that does not hold, or nil; for tests.
   static func violation() -> StaticString? {
-    for index in 0..<mostArenas {
+    for index in 0...mostArenas {
       if let found = arena(index).violation() { return found }
     }
     return nil

@@ -340,8 +340,9 @@ struct HeapArena {
       let span = HeapSpan(oldest)
       let units = span.units
       let dirty = span.dirty
-      let kept = HeapPages(from: dirty.from, to: max(dirty.from, dirty.to &- left))
-      let given = HeapPages(from: kept.to, to: dirty.to)
+      // The next request gets the span's end.
+      let given = HeapPages(from: dirty.from, to: min(dirty.to, dirty.from &+ left))
+      let kept = HeapPages(from: given.to, to: dirty.to)
       forget(span, units)
       giveBack(given, of: span.region)
       note(span, units, dirty: kept)
