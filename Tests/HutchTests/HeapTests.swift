@@ -8,6 +8,13 @@ private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: In
   memory.load(as: UInt8.self) == byte && memcmp(memory, memory + 1, count - 1) == 0
 }
 
+/// Whether the system has MADV_POPULATE_WRITE.
+private let canPopulate: Bool = {
+  guard let page = Heap.map(4096) else { return false }
+  defer { munmap(page, 4096) }
+  return madvise(page, 4096, 23) == 0
+}()
+
 /// The heap of blocks: an arena of its own for each test, so that all its numbers are the test's.
 @Suite struct HeapTests {
   /// An arena, and what a test has taken of it.
@@ -63,13 +70,18 @@ private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: In
       arena.giveBack(excess: 0)
       #expect(arena.violation() == nil, "seed \(testSeed)")
       #expect(arena.used == taken.reduce(0) { $0 + $1.units * 16 }, "seed \(testSeed)")
-      var inMemory = 0
+      #expect(inMemory <= arena.resident, "seed \(testSeed)")
+    }
+
+    /// The bytes of the regions' pages that the system has in memory.
+    var inMemory: Int {
+      var sum = 0
       for region in regions where isMapped(region) {
         var pages = [UInt8](repeating: 0, count: Heap.regionSize / 4096)
         #expect(mincore(region, Heap.regionSize, &pages) == 0)
-        inMemory += pages.reduce(0) { $0 + Int($1 & 1) } * 4096
+        sum += pages.reduce(0) { $0 + Int($1 & 1) } * 4096
       }
-      #expect(inMemory <= arena.resident, "seed \(testSeed)")
+      return sum
     }
   }
 
@@ -118,6 +130,23 @@ private func isAll(_ byte: UInt8, _ memory: UnsafeMutableRawPointer, _ count: In
     bench.check()
     #expect(bench.arena.used == 0)
     #expect(bench.arena.resident <= 2 << 20)
+  }
+
+  /// An arena that grows has the pages of its next requests in memory before they are written, and
+  /// counts them. Also beside what is kept of the pages of an earlier growth.
+  @Test(.enabled(if: canPopulate)) func pagesComeAhead() throws {
+    let bench = Bench()
+    for _ in 0..<2 {
+      try bench.take(300)
+      let before = bench.inMemory
+      for _ in 0..<9 { try bench.take(300) }
+      #expect(bench.inMemory == before)
+      bench.check()
+      while bench.arena.used < 2 << 20 { try bench.take(300) }
+      while bench.taken.count > 1 { bench.give(1) }
+      bench.arena.giveBack(excess: 1 << 20)
+      bench.check()
+    }
   }
 
   /// Among sizes that come and go alike, little is between the pieces.

@@ -37,6 +37,7 @@ struct HeapArena {
   static let byteCount = At.bins + binCount * 8
   /// So many bytes are taken or given between two reviews.
   private static let reviewEach = 64 << 10
+  private static let pagesAhead = 16
   /// So many pages a review gives back to the system: some 30 microseconds.
   private static let pagesOfReview = 256
 
@@ -185,7 +186,7 @@ struct HeapArena {
   private func shrink(_ span: HeapSpan, _ units: Int, to rest: Int) {
     let dirty = span.dirty
     let left = span.whole(rest)
-    let still = dirty.within(left)
+    let still = ahead(span, units, to: rest, left)
     if still.isEmpty == dirty.isEmpty {
       span.dirty = still
       pages &+=
@@ -194,6 +195,24 @@ struct HeapArena {
       forget(span, units)
       note(span, rest, dirty: still)
     }
+  }
+
+  /// The dirty pages that a large free span has left when it loses its end. If the last page is not
+  /// in memory, asks for the end and the pages before it in one call, in which a page costs half as
+  /// much as by a fault of its own; dirty pages elsewhere are given back. Not for a large request,
+  /// whose pages would take too long under the lock (Allocation.prepare).
+  private func ahead(_ span: HeapSpan, _ units: Int, to rest: Int, _ left: HeapPages) -> HeapPages {
+    let dirty = span.dirty
+    let end = span.whole(units).to
+    if units &- rest > HeapSpan.large || !dirty.isEmpty && dirty.to == end {
+      return dirty.within(left)
+    }
+    let region = span.region
+    if !dirty.isEmpty { giveBack(dirty, of: region) }
+    let wanted = HeapPages(from: max(left.from, left.to &- HeapArena.pagesAhead), to: end)
+    // MADV_POPULATE_WRITE, since Linux 5.14.
+    madvise(region + wanted.from &* HeapSpan.page, wanted.count &* HeapSpan.page, 23)
+    return wanted.within(left)
   }
 
   /// Gives pages of a region back to the system. They are zeroes when they are next touched.
