@@ -76,15 +76,17 @@ extension LogStore {
     -> Block?
   {
     while let match = live(key, hash, at: moment, isAccess: isAccess) {
-      // The record of a value in a file is checked first: memory is not asked for on the word of a
-      // damaged one.
+      // The record of a value in a file is checked before memory is asked for: the file's size may
+      // be damaged, or other bytes may have taken the entry's place. It is read before the check:
+      // bytes that are sound now were the entry's then too. A size without a file is within the
+      // segment in any case.
+      var record = match.entry.record
       if match.entry.hasFile,
         !isSound(match.entry, hash, value: match.entry.checksum, match.entry.extended)
       {
         if !isNamed(match) || removeDamaged(match) { continue }
         break
       }
-      var record = match.entry.record
       // This reserves room for the checksum, which is known when the value has been copied.
       record.checksum = 1
       let block = try Block.allocate(key: key, record: record)
