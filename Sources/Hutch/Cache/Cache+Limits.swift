@@ -37,9 +37,10 @@ extension Cache {
   }
 
   /// Distinct keys. Nothing stands still for it. The sums are read in the order in which an entry
-  /// goes down, so an entry that goes down meanwhile counts once for each sum that it passes, and
-  /// no entry is missed. If entries went down, the sums are read again, a few times, and the least
-  /// count is the answer.
+  /// goes down, so an entry that goes down meanwhile counts once for each sum that it passes. If
+  /// entries went down, the sums are read again, a few times, and the least count is the answer.
+  /// The count misses an entry of memory that the store has dropped until memory is told of it
+  /// (`storeDropped`), which another thread may be about to do.
   func count(in scope: Tiers) throws(Failure) -> UInt64 {
     if storage == nil || scope == .memory { return memory.count }
     return try withStorage { (storage) throws(Failure) in
