@@ -577,13 +577,14 @@ TEST(beneath_an_entry_that_is_removed_no_older_one_comes_to_light) {
 /* ----------------------------------------- the store has decided, memory has not followed */
 
 static struct {
-  hutch_cache *cache, *memory;
+  hutch_cache *cache, *memory, *disk;
   _Atomic uint64_t newest;
   _Atomic int late;
 } decision;
 
 static void note_order(void *unused, const hutch_event *event) {
   (void)unused;
+  if (event->key_size != strlen("key")) return;
   if (event->kind == HUTCH_EVENT_DID_ADD) atomic_store(&decision.newest, event->version);
   else if (event->version < atomic_load(&decision.newest)) atomic_fetch_add(&decision.late, 1);
 }
@@ -619,6 +620,41 @@ TEST(a_removal_from_memory_is_told_before_the_put_that_is_being_decided) {
   CHECK(n > 10);
   CHECK_OK(hutch_set_listener(decision.cache, 0, NULL, NULL, NULL));
   hutch_cache_release(decision.memory);
+  CHECK_OK(hutch_close(decision.cache));
+  CHECK_EQUAL(0, atomic_load(&decision.late));
+}
+
+/* ------------------------------------------ a commit has evicted a row, and has not told of it */
+
+static void put_over_evicted(void) { CHECK_OK(put_text(decision.cache, "key", "new")); }
+
+static void put_over_meanwhile(void) { meanwhile(put_over_evicted); }
+
+static void put_in_its_place(void) { CHECK_OK(put_text(decision.disk, "other", "value")); }
+
+/* A put on disk that evicts an entry stands still before each lock that it takes, until another
+   thread has put a newer entry, which is to be written on eviction, or waits to do so. */
+TEST(an_eviction_on_disk_is_told_before_a_put_that_finds_nothing_there) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  options.write_policy = HUTCH_WRITE_ON_EVICTION;
+  options.disk.count = 1;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  decision.cache = open_cache(scratch("cache").text, &options);
+  decision.disk = tier_of(decision.cache, HUTCH_TIER_DISK);
+  decision.late = 0;
+  CHECK_OK(hutch_set_listener(decision.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE,
+                              note_order, NULL, NULL));
+  int n = 0;
+  for (bool was_reached = true; was_reached;) {
+    CHECK_OK(put_text(decision.disk, "key", "old"));
+    was_reached = stop_at_lock(++n, put_in_its_place, put_over_meanwhile);
+    if (was_reached) CHECK_TEXT(decision.cache, "key", "new");
+    CHECK_STATUS(was_reached ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_remove(decision.cache, KEY("key")));
+  }
+  CHECK(n > 5);
+  CHECK_OK(hutch_set_listener(decision.cache, 0, NULL, NULL, NULL));
+  hutch_cache_release(decision.disk);
   CHECK_OK(hutch_close(decision.cache));
   CHECK_EQUAL(0, atomic_load(&decision.late));
 }

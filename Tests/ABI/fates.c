@@ -59,10 +59,7 @@ static void hear(void *context, const hutch_event *event) {
     }
     f->newest = v;
   } else {
-    /* A database shows a commit before the event of what it has evicted is in its place, and a put
-       that is to be written on eviction does not wait for it. */
-    bool is_late = v == f->on_disk && f->newest == f->in_memory && event->tiers == HUTCH_TIER_DISK;
-    if (v != f->newest && !is_late) accuse(f, key, "an entry has gone out of order");
+    if (v != f->newest) accuse(f, key, "an entry has gone out of order");
     if (event->tiers & HUTCH_TIER_DISK) {
       if (v != f->on_disk) accuse(f, key, "the disk did not have it");
       f->on_disk = 0;

@@ -110,9 +110,10 @@ extension Cache {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
+        put.write.need = put.pending == nil ? .ifHeld : .ifHeldOrUntold
         // The put of a dirty entry has removed the store's entry. That holds once its removal is
         // committed.
-        put.write.need = wasDirty && !review.isUnderWay ? .ifPending : .ifHeld
+        if wasDirty && !review.isUnderWay { put.write.need = .ifPending }
       case .put, .nothing: break
       }
     }

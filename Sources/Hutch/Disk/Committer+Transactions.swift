@@ -125,6 +125,7 @@ extension Committer {
         transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
         extendLease(&transaction.meta)
         shared.willCommit()
+        dropsUntold.store(!transaction.dropped.isEmpty, ordering: .releasing)
         try manifest.commit(transaction.meta, sparingRow: transaction.sparesMeta)
       } else {
         manifest.rollback()
@@ -163,6 +164,8 @@ extension Committer {
       observer?.storeDrops(key, version, cause)
       try? untold.append(key, version, cause)
     }
+    // A commit that has failed leaves it true until the next one: writes then wait for nothing.
+    dropsUntold.store(false, ordering: .releasing)
     for write in batch where write.expired != 0 {
       counters.expirations.add()
       observer?.storeDrops(write.key, write.expired, .expired)

@@ -42,6 +42,10 @@ final class Committer {
   let livePolicy: Atomic<UInt8>
   /// Set before the first write.
   unowned(unsafe) var observer: (any StorageObserver)?
+  /// True from before a commit that drops entries until the observer has been told of them: reads
+  /// miss their rows before that. Stored with release, under the writer lock; a load with acquire
+  /// after a read sees it if the read has seen the commit.
+  let dropsUntold = Atomic<Bool>(false)
   /// Replaced in the child of a fork, before the child has other threads.
   private(set) var idle = IdleSearch()
 

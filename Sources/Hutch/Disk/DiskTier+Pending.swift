@@ -5,7 +5,10 @@ extension DiskTier {
   /// Whether a write has to be carried out (`StoreWrite.Need`).
   func isNeeded(_ write: borrowing StoreWrite) -> Bool {
     guard write.need != .always, let key = write.entry?.key else { return true }
-    return write.need == .ifPending ? isPending(key, write.hash) : mayHold(key, write.hash)
+    if write.need == .ifPending { return isPending(key, write.hash) }
+    if mayHold(key, write.hash) { return true }
+    // After the look: a read that misses a row which a commit has dropped sees the flag.
+    return write.need == .ifHeldOrUntold && committer.dropsUntold.load(ordering: .acquiring)
   }
 
   func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 {

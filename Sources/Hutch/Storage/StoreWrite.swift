@@ -36,6 +36,9 @@ struct StoreWrite {
     /// one that a write removes that is submitted and not yet committed. A store that is out of
     /// service may have anything.
     case ifHeld
+    /// As `ifHeld`, and a key whose entry a commit drops of which the observer has not been told
+    /// (`StorageObserver.storeDrops`): the events of this write come after that one.
+    case ifHeldOrUntold
     /// A key with a write that is submitted and not yet committed, or with a bar: reads see another
     /// state of it than a kill would leave.
     case ifPending
