@@ -7,15 +7,15 @@ import Synchronization
 /// threads. Limits and sums are on lines of their own: every get reads the tier's fields, and
 /// every put writes the sums.
 ///
-/// OVERRUN. The charges are the memory of entries, but for holes between them that the heap cannot
-/// use (Heap.swift). The tier answers for as much of the heap's pages as it has of the bytes in
-/// use. While that is more than its limit, a twentieth and 512 KB, and grows, the limit in force
-/// sinks by twice the growth: entries that go leave room for those that come. It rises by a quarter
-/// of what is put when there is room again. It is lower too by the memory of slots and words that
-/// have no entry any more, after larger entries have replaced many small ones. A put lowers it by
-/// at most twice its own charge, so each evicts a little more for a while, and none much. The limit
-/// in force is at least a half of the limit, and all of it once an entry came with a cost of its
-/// own, which need not be bytes.
+/// OVERRUN. The charges are the memory of entries. Beside them a tier has memory that no entry
+/// uses: holes between blocks that the heap cannot give back (Heap.swift), of which the tier
+/// answers for as much as it has of the bytes in use; and slots and words whose entries have gone,
+/// after larger entries have replaced many small ones. Both together lower the limit in force by
+/// what they are more than a twentieth of the limit and 256 KB. Meanwhile puts close the holes
+/// (`Shard.tighten`). A put lowers the limit to at most its own charge below what is held, so each
+/// evicts a little more for a while, and none much. It raises it by at most a quarter of its
+/// charge. The limit in force is at least a half of the limit, and all of it once an entry came
+/// with a cost of its own, which need not be bytes.
 struct Budget: ~Copyable {
   private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
@@ -24,8 +24,8 @@ struct Budget: ~Copyable {
     /// At most `cost`, and on its way to `target`.
     let costInForce = Atomic<UInt64>(0)
     let target = Atomic<UInt64>(0)
-    /// The most bytes of the heap's pages that a put saw since they were few enough.
-    let most = Atomic<Int>(0)
+    /// The bytes of the slabs and tables of all shards.
+    let places = Atomic<Int>(0)
     let isLowered = Atomic<Bool>(false)
     let hasOwnCosts = Atomic<Bool>(false)
   }
@@ -93,12 +93,23 @@ struct Budget: ~Copyable {
     (Heap.isTight && !hasOwnCosts) || limits.pointee.isLowered.load(ordering: .relaxed)
   }
 
+  /// The slab and the table of a shard have so many bytes more, or fewer.
+  func addPlaces(_ bytes: Int) { limits.pointee.places.wrappingAdd(bytes, ordering: .relaxed) }
+
+  /// The bytes of slabs and tables that no entry uses, if each entry uses so many. Below 0 if
+  /// entries stand closer than that.
+  @inline(__always)
+  func idle(_ bytesPerEntry: Int) -> Int {
+    limits.pointee.places.load(ordering: .relaxed)
+      &- Int(truncatingIfNeeded: count) &* bytesPerEntry
+  }
+
   /// Whether so many idle bytes of the tier are more than nothing much.
   @inline(__always)
   func isTooMuch(_ idle: Int) -> Bool { idle > 256 << 10 && UInt64(idle) > costLimit / 32 }
 
-  /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: the bytes of
-  /// slots and words without an entry.
+  /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: see there. Of
+  /// two puts at once one may be without effect.
   @inline(never)
   func pay(with charge: UInt64, _ idle: Int) {
     let limit = costLimit
@@ -108,24 +119,15 @@ struct Budget: ~Copyable {
       limits.pointee.costInForce.store(limit, ordering: .relaxed)
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
-    var target = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let (used, resident) = Heap.sums
-    let share = Double(resident) * (Double(cost) / Double(max(used, 1)))
-    let most = limits.pointee.most.load(ordering: .relaxed)
-    if share > Double(limit) * 1.05 + Double(512 << 10) {
-      // Only beyond the most that was seen: pages come and go all the time.
-      if resident > most {
-        let less = min(cost, target)
-        target = max(limit / 2, less - min(less, UInt64(resident - most) * 2))
-        limits.pointee.most.store(resident, ordering: .relaxed)
-      }
-    } else {
-      target = min(limit, target + charge / 4)
-      limits.pointee.most.store(resident, ordering: .relaxed)
-    }
-    if isTooMuch(idle) { target = min(target, limit - min(limit / 2, UInt64(idle) - limit / 32)) }
-    let (step, overflow) = charge.addingReportingOverflow(charge)
-    let floor = overflow || step > cost ? 0 : cost - step
+    let holes = Double(max(0, resident - used)) * min(1, Double(cost) / Double(max(used, 1)))
+    // A small tier has no part in what another one has left.
+    let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
+    let free = limit / 20 + 256 << 10
+    let least = limit - min(limit / 2, lost - min(lost, free))
+    let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
+    let target = min(least, before + charge / 4)
+    let floor = charge > cost ? 0 : cost - charge
     limits.pointee.target.store(target, ordering: .relaxed)
     // There must be room for this put, once all else has gone.
     limits.pointee.costInForce.store(min(limit, max(target, floor, charge)), ordering: .relaxed)

@@ -30,12 +30,10 @@ struct Entries: ~Copyable {
 
   @inline(__always) var count: Int { table.count }
 
-  /// The bytes of slots, and of words, that once had entries and have none now, in all shards if
-  /// each is like this one.
-  var idleBytes: Int {
-    (slab.chunkCount &* Slab.chunkSize &- table.count) &* (slab.slotSize &+ 8)
-      &<< Int(position.bits)
-  }
+  /// The bytes of the slab and of the table's segments.
+  @inline(__always) var bytes: Int { slab.bytes &+ table.bytes }
+  /// What an entry of a full tier uses of them, at most.
+  @inline(__always) var bytesPerEntry: Int { slab.bytesPerSlot &+ 11 }
 
   /// The word of an entry that is there.
   @inline(__always)

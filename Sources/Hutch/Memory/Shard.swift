@@ -13,6 +13,11 @@ struct Shard: ~Copyable {
   private let time = Atomic<UInt16>(0)
   private var callsToTick: UInt8 = 1
 
+  /// The bytes of `entries`, as the budget knows them.
+  private var counted = 0
+  /// The hash at which `tighten` goes on.
+  var tightened: UInt64 = 0
+
   let puts = Counter()
   let removals = Counter()
   let evictions = Counter()
@@ -221,8 +226,17 @@ struct Shard: ~Copyable {
     }
 
     if !block.isPlain && block.cost != 0 { budget.noteOwnCost() }
-    let idle = entries.idleBytes
-    if _slowPath(budget.isPaying || budget.isTooMuch(idle)) { budget.pay(with: charge, idle) }
+    if _slowPath(entries.bytes != counted) { countPlaces(budget) }
+    let idle = budget.idle(entries.bytesPerEntry)
+    if _slowPath(budget.isPaying || budget.isTooMuch(idle)) {
+      budget.pay(with: charge, idle)
+      if Heap.isTight || entries.table.isSparse {
+        // What the call has begun, it goes on with in smaller steps.
+        tighten(isPrepared ? min(charge, 2048) : charge)
+        // Words may have moved.
+        if found != nil { found = entries.table.find(key, hash) }
+      }
+    }
 
     let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
     let slot = found == nil ? try entries.reserve(hash, budget) : Slot(found!.pointee.block.slot)
@@ -343,6 +357,13 @@ struct Shard: ~Copyable {
     let one = UInt64(bitPattern: sign)
     if !word.isBacked { unbacked.add(one) }
     if word.isTimed { timed.add(one) }
+  }
+
+  /// Tells the budget of the bytes of slab and table, which seldom change.
+  @inline(never)
+  private mutating func countPlaces(_ budget: borrowing Budget) {
+    budget.addPlaces(entries.bytes &- counted)
+    counted = entries.bytes
   }
 
   // MARK: removing

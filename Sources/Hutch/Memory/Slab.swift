@@ -56,6 +56,10 @@ struct Slab: ~Copyable {
   private var chunks: UnsafeMutablePointer<Chunk>?
   private(set) var chunkCount = 0
   private var chunkRoom = 0
+  /// Of the chunks and their times.
+  private(set) var bytes = 0
+  /// On average, rounded down. 0: there is no chunk.
+  private(set) var bytesPerSlot = 0
   private var firstFree = Slot.none
   /// Slots from here on have never been used.
   private var used = 0
@@ -235,6 +239,13 @@ struct Slab: ~Copyable {
     let times = try Allocation.array(Times.self, Slab.chunkSize)
     times.initialize(repeating: .none, count: Slab.chunkSize)
     chunk.pointee.times = times
+    count(Slab.chunkSize * MemoryLayout<Times>.stride)
+  }
+
+  /// A chunk, or the times of one, have come.
+  private mutating func count(_ more: Int) {
+    bytes += more
+    bytesPerSlot = bytes / (chunkCount * Slab.chunkSize)
   }
 
   private mutating func addChunk() throws(Failure) {
@@ -251,5 +262,6 @@ struct Slab: ~Copyable {
     chunks.unsafelyUnwrapped[chunkCount] = Chunk(
       entries: try Allocation.bytes(Slab.chunkSize * slotSize), times: nil)
     chunkCount += 1
+    count(Slab.chunkSize * slotSize)
   }
 }

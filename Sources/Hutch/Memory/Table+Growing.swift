@@ -1,6 +1,7 @@
 import CSystem
 
-/// How a table grows: a segment gets more lines, or splits, and the directory doubles.
+/// How a table grows: a segment gets more lines, or splits, and the directory doubles. It shrinks
+/// by segments that get fewer lines.
 extension Table {
   /// A segment of this many lines splits rather than grows.
   private static var mostLines: Int { 64 }
@@ -48,6 +49,7 @@ extension Table {
     }
     self.directory = directory
     fills = Table.fills(of: directory, 1)
+    bytes = 64
   }
 
   private static func makeDirectory(_ count: Int) throws(Failure)
@@ -84,14 +86,38 @@ extension Table {
         more = lines < 32 ? lines * 2 : lines < Table.mostLines ? Table.mostLines : lines * 2
       }
       guard more <= 0x8000 else { throw .noMemory }
-      let memory = try Heap.takeLines(more, seed: at)
-      let grown = Segment(memory, count: more, depth: segment.depth)
-      for lane in 0..<lines * Table.wordsPerLine where !segment.words[lane].isVacant {
-        Table.place(segment.words[lane], in: grown)
-      }
-      set(grown, at: at)
-      Heap.give(segment.words)
+      try resize(at, segment, to: more)
     }
+  }
+
+  /// Gives a segment another number of lines. Fails with nothing changed.
+  private mutating func resize(
+    _ at: Int, _ segment: Segment, to lines: Int
+  ) throws(Failure) {
+    let memory = try Heap.takeLines(lines, seed: at)
+    let resized = Segment(memory, count: lines, depth: segment.depth)
+    for lane in 0..<segment.lineCount * Table.wordsPerLine where !segment.words[lane].isVacant {
+      Table.place(segment.words[lane], in: resized)
+    }
+    set(resized, at: at)
+    Heap.give(segment.words)
+    bytes += (lines - segment.lineCount) * 64
+  }
+
+  /// Whether fewer than a third of the words have entries.
+  @inline(__always) var isSparse: Bool { bytes > 24 &* count &+ 4096 }
+
+  /// Gives the segment of a hash fewer lines, if less than a third of its words have entries.
+  /// Without memory it stays as it is.
+  mutating func shrink(_ hash: UInt64) {
+    guard let directory, let fills else { return }
+    let at = index(hash)
+    let segment = directory[at]
+    let fill = Int(fills[firstIndex(at, segment)])
+    if segment.lineCount <= 8 || segment.lineCount * 8 < fill * 3 { return }
+    do throws(Failure) {
+      try resize(at, segment, to: Table.lines(for: fill, atLast: nil))
+    } catch {}
   }
 
   /// Sets the segment at all its indices.
@@ -146,6 +172,7 @@ extension Table {
     set(upper, at: first + half)
     fills.unsafelyUnwrapped[first] = UInt32(total - high)
     fills.unsafelyUnwrapped[first + half] = UInt32(high)
+    bytes += (lowLines + highLines - segment.lineCount) * 64
     Heap.give(words)
   }
 

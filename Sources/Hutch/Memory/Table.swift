@@ -14,7 +14,8 @@ import CSystem
 /// If it is known how many entries the full tier will have, a segment that will not split again has
 /// as many lines as its share of them needs, and a few entries more by chance: load is about 0.80
 /// then. In a full tier the number of a segment's entries goes up and down by chance alone, and a
-/// segment may be filled to 15/16 before it grows, since it does not shrink.
+/// segment may be filled to 15/16 before it grows. It shrinks when fewer than a third of its words
+/// have entries, and memory is wanted (`shrink`).
 ///
 /// A line is packed: its words stand at the left. An entry that found its home line full is
 /// in the next one that was not, so a lookup ends at the first line that is not full; a
@@ -70,6 +71,8 @@ struct Table: ~Copyable {
   var depth = 0 { didSet { shift = UInt64(63 - depth) } }
   private var shift: UInt64 = 63
   var count = 0
+  /// Of all segments.
+  var bytes = 0
   private let inPlace = InPlace()
 
   init() {}

@@ -21,8 +21,9 @@ import Synchronization
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. From a 32nd of what is in use,
-/// 128 KB for each arena and those two requests, the heap is tight, and the memory tiers look
-/// whether they have to pay: see Budget.
+/// 128 KB for each arena and those two requests, the heap is tight, until it is a quarter less.
+/// Then puts into the memory tiers move blocks to better places (`tighter`), and look whether their
+/// tier has to pay: see Budget.
 ///
 /// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
 ///
@@ -131,6 +132,18 @@ enum Heap {
     HeapArena(of: span).give(span)
   }
 
+  /// A copy of memory in a better place (`HeapArena.looseUnits`); nil: there is none, or no memory.
+  /// The caller, which alone knows of the memory, gives the original.
+  static func tighter(_ memory: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
+    if state.pointee.mask.load(ordering: .relaxed) < 0 { return nil }
+    let span = HeapSpan(memory - HeapSpan.header)
+    if span.units == 0 { return nil }
+    let arena = HeapArena(of: span)
+    guard let units = arena.looseUnits(span), let new = arena.take(units) else { return nil }
+    memcpy(new, memory, units &* HeapSpan.unit &- HeapSpan.header)
+    return new
+  }
+
   // MARK: the system's memory
 
   /// Memory that is zero; nil: there is none. `alignedToItself`: to its size, a power of two.
@@ -181,7 +194,7 @@ enum Heap {
     let ofArenas = (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
     let room = ofArenas &+ 2 &* state.pointee.large.load(ordering: .relaxed)
     let excess = resident &- used &- room
-    let isTight = excess > used / 32 &+ ofArenas
+    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* (used / 32 &+ ofArenas)
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
     return excess &- used / 64

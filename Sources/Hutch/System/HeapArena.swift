@@ -309,6 +309,26 @@ struct HeapArena {
     return joined(joined(low, dirty.within(whole), of: region), high, of: region)
   }
 
+  /// The units of a span for which there is a better place; nil: it stays. A place is better if the
+  /// span lies beside holes and leaves a larger hole than the one that it goes to; or if that one
+  /// is farther up, since the lower end of a region is filled last. Not for spans of more than
+  /// 64 KB. The place may be another thread's when the caller takes it: then it gets one that is
+  /// no better, which is right too.
+  @inline(never)
+  func looseUnits(_ given: HeapSpan) -> Int? {
+    lock.lock()
+    defer { lock.unlock() }
+    let units = given.units
+    let after = given.after(units)
+    let holes = given.before &+ (after.isFree ? after.units : 0)
+    guard units <= HeapSpan.large * 4, let place = fit(units),
+      (holes > 0 && place.units < holes &+ units)
+        || (place.units < HeapSpan.large && place.raw > given.raw + (256 << 10)),
+      place.raw != after.raw, place.after(place.units).raw != given.raw
+    else { return nil }
+    return units
+  }
+
   @inline(__always)
   private func count(_ units: Int, _ sign: Int) {
     let bytes = units &* HeapSpan.unit
