@@ -146,22 +146,21 @@ extension TaskQueue {
   // MARK: many tasks
 
   /// Cancels queued and held tasks, and asks running ones to end. Returns how many were queued.
-  func cancelAll() -> UInt64 {
-    lock.lock()
-    var next = runningTasks.first
-    while let task = next {
-      next = task.pointee.ageNext
-      task.pointee.progress.insert(.asked)
-    }
-    lock.unlock()
-    return cancelQueued { _ in false }
-  }
+  func cancelAll() -> UInt64 { cancelQueued(askingRunning: true) { _ in false } }
 
-  /// Cancels queued and held tasks, except those for which `spares` is true.
-  func cancelQueued(sparing spares: (TaskPointer) -> Bool) -> UInt64 {
+  /// Cancels queued and held tasks, except those for which `spares` is true. `askingRunning`: asks
+  /// running ones to end, in one step with that: a worker that ends one takes no queued task.
+  func cancelQueued(
+    askingRunning: Bool = false, sparing spares: (TaskPointer) -> Bool
+  ) -> UInt64 {
     var cancelled: UInt64 = 0
     var toPorts = Lane()
     lock.lock()
+    var running = askingRunning ? runningTasks.first : nil
+    while let task = running {
+      running = task.pointee.ageNext
+      task.pointee.progress.insert(.asked)
+    }
     for list in 0..<2 {
       var next = list == 0 ? byAge.first : held.first
       while let task = next {
