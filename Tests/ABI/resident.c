@@ -42,7 +42,7 @@ static size_t size_of(const phase *phase, uint64_t r) {
 
 static void put_some(void *context, int index) {
   const run *run = context;
-  static const char value[1 << 18];
+  static char value[1 << 22];
   uint64_t state = run->seed * most_threads + (uint64_t)index + 1;
   for (size_t put = 0; put < 3u * limit / (size_t)run->phase.threads;) {
     char key[16] = {0};
@@ -105,6 +105,12 @@ TEST(after_small_entries_have_grown) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 100, 100}, {1, 1000, 1000}, {1, 100, 100});
   CHECK_PHASES(HUTCH_POLICY_FIFO, {4, 300, 300}, {4, 10000, 10000}, {1, 300, 300});
   CHECK_PHASES(HUTCH_POLICY_DEFAULT, {1, 16, 512}, {4, 100, 10000}, {1, 16, 512});
+}
+
+/* Their pages go back to the system although their arena gets no request any more, and what it may
+   keep takes nothing of the limit. */
+TEST(after_the_largest_values) {
+  CHECK_PHASES(HUTCH_POLICY_LRU, {1, 3500000, 3500000}, {1, 200, 200});
 }
 
 TEST(after_a_change_of_sizes_and_threads) {

@@ -8,10 +8,10 @@ import Synchronization
 /// every put writes the sums.
 ///
 /// OVERRUN. The charges are the memory of entries. Beside them a tier has memory that no entry
-/// uses: holes between blocks that the heap cannot give back (Heap.swift), of which the tier
-/// answers for as much as it has of the bytes in use; and slots and words whose entries have gone,
-/// after larger entries have replaced many small ones. Both together lower the limit in force by
-/// what they are more than a twentieth of the limit and 256 KB. Meanwhile puts close the holes
+/// uses: holes between blocks that the heap cannot give back, beyond what it may keep (Heap.swift),
+/// of which the tier answers for as much as it has of the bytes in use; and slots and words whose
+/// entries have gone, after larger entries have replaced many small ones. Both together lower the
+/// limit in force by what they are more than a 32nd of the limit. Meanwhile puts close the holes
 /// (`Shard.tighten`). A put lowers the limit to at most its own charge below what is held, so each
 /// evicts a little more for a while, and none much. It raises it by at most a quarter of its
 /// charge. The limit in force is at least a half of the limit, and all of it once an entry came
@@ -119,11 +119,11 @@ struct Budget: ~Copyable {
       limits.pointee.costInForce.store(limit, ordering: .relaxed)
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
-    let (used, resident) = Heap.sums
-    let holes = Double(max(0, resident - used)) * min(1, Double(cost) / Double(max(used, 1)))
+    let (used, excess) = Heap.excess
+    let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
     // A small tier has no part in what another one has left.
     let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
-    let free = limit / 20 + 256 << 10
+    let free = limit / 32
     let least = limit - min(limit / 2, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let target = min(least, before + charge / 4)

@@ -16,14 +16,14 @@ import Synchronization
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
 /// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
 /// than a 64th of what is in use, 64 KB for each arena, and two requests of the size that the large
-/// ones have: a value that is replaced, or read from disk, finds the pages of the one before it.
-/// Larger requests than 4 MB are mapped each by itself.
+/// ones have (at most a 32nd of what is in use, or 1 MB): a value that is replaced, or read from
+/// disk, finds the pages of the one before it. Larger requests than 4 MB are mapped each by itself.
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
-/// left among others, may be more than that after a change of sizes. From a 32nd of what is in use,
-/// 128 KB for each arena and those two requests, the heap is tight, until it is a quarter less.
-/// Then puts into the memory tiers move blocks to better places (`tighter`), and look whether their
-/// tier has to pay: see Budget.
+/// left among others, may be more than that after a change of sizes. When it is more by a 64th of
+/// what is in use and 64 KB for each arena, the heap is tight, until it is a quarter less. Then
+/// puts into the memory tiers move blocks to better places (`tighter`), and look whether their tier
+/// has to pay: see Budget.
 ///
 /// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
 ///
@@ -188,16 +188,24 @@ enum Heap {
     return sums
   }
 
-  /// By so many bytes the heap keeps too much. Notes whether it is tight.
-  static func review() -> Int {
+  /// The bytes of spans in use, and by how many bytes the heap has more in memory than those and
+  /// what it may keep.
+  static var excess: (used: Int, excess: Int) {
     let (used, resident) = sums
     let ofArenas = (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
-    let room = ofArenas &+ 2 &* state.pointee.large.load(ordering: .relaxed)
-    let excess = resident &- used &- room
-    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* (used / 32 &+ ofArenas)
+    let ofLarge = 2 &* state.pointee.large.load(ordering: .relaxed)
+    let room = used / 64 &+ ofArenas &+ min(ofLarge, max(1 << 20, used / 32))
+    return (used, resident &- used &- room)
+  }
+
+  /// The excess. Notes whether the heap is tight.
+  static func review() -> Int {
+    let (used, excess) = self.excess
+    let least = used / 64 &+ (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
+    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* least
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
-    return excess &- used / 64
+    return excess
   }
 
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.

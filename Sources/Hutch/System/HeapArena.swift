@@ -38,7 +38,8 @@ struct HeapArena {
   /// So many bytes are taken or given between two reviews.
   private static let reviewEach = 64 << 10
   private static let pagesAhead = 16
-  /// So many pages a review gives back to the system: some 30 microseconds.
+  /// So many pages a review gives back to the system, some 30 microseconds, besides those of the
+  /// requests since the last one: a large value that goes may be the arena's last one for long.
   private static let pagesOfReview = 256
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
@@ -364,17 +365,18 @@ struct HeapArena {
   /// some of this arena's pages back, the oldest first.
   @inline(never)
   private func review() {
+    let bytes = HeapArena.reviewEach &- number(At.toReview).pointee
     number(At.toReview).pointee = HeapArena.reviewEach
     publish()
-    giveBack(excess: Heap.review())
+    giveBack(excess: Heap.review(), of: bytes)
   }
 
   /// Gives so many bytes of pages back, or what a review does at most, and publishes the sum.
-  /// Called with the lock, or by a test.
-  func giveBack(excess: Int) {
+  /// `bytes`: of the requests since the last review. Called with the lock, or by a test.
+  func giveBack(excess: Int, of bytes: Int = 0) {
     defer { publish() }
     var excess = excess
-    var left = HeapArena.pagesOfReview
+    var left = HeapArena.pagesOfReview &+ bytes / HeapSpan.page
     while left > 0, excess > 0, let oldest = link(At.oldest).pointee {
       let span = HeapSpan(oldest)
       let units = span.units
