@@ -113,6 +113,26 @@ TEST(after_the_largest_values) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 3500000, 3500000}, {1, 200, 200});
 }
 
+/* A put makes room for what is lost, but a little of it: others come after it. */
+TEST(a_put_evicts_little_for_what_others_have_left) {
+  hutch_options options = unlimited_options();
+  options.memory.cost = limit;
+  options.policy = HUTCH_POLICY_LRU;
+  run run = {open_cache(NULL, &options), {1, 100, 100}, 1};
+  put_some(&run, 0);
+  static const char value[1000];
+  uint64_t before, after, most = 0;
+  CHECK_OK(hutch_count(run.cache, &before));
+  for (uint64_t i = 0; i < 20000; i++, before = after) {
+    CHECK_OK(hutch_put(run.cache, &i, sizeof i, value, sizeof value, NULL, NULL));
+    CHECK_OK(hutch_count(run.cache, &after));
+    if (before > after && before - after > most) most = before - after;
+  }
+  printf("at most %d entries less after a put\n", (int)most);
+  CHECK(most > 0 && most < 40);
+  CHECK_OK(hutch_close(run.cache));
+}
+
 TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});

@@ -45,6 +45,8 @@ struct Departures: ~Copyable {
   private var blocks = InlineArray<8, UInt>(repeating: 0)
   private var times = InlineArray<8, Int64>(repeating: 0)
   private(set) var count = 0
+  /// Whether the put has lowered the limit in force: once for all its steps.
+  var hasPaid = false
 
   /// True if `onDeparture` wants to know when the blocks were last read.
   let wantsTimes: Bool

@@ -229,7 +229,9 @@ struct Shard: ~Copyable {
     if _slowPath(entries.bytes != counted) { countPlaces(budget) }
     let idle = budget.idle(entries.bytesPerEntry)
     if _slowPath(budget.isPaying || budget.isTooMuch(idle)) {
-      budget.pay(with: charge, idle)
+      // A step that evicts leaves less: paid for in each step, one put would evict all at once.
+      if !departures.hasPaid { budget.pay(with: charge, idle) }
+      departures.hasPaid = true
       if Heap.isTight || entries.table.isSparse {
         // What the call has begun, it goes on with in smaller steps.
         tighten(isPrepared ? min(charge, 2048) : charge)
