@@ -228,13 +228,13 @@ struct Shard: ~Copyable {
     if !block.isPlain && block.cost != 0 { budget.noteOwnCost() }
     if _slowPath(entries.bytes != counted) { countPlaces(budget) }
     let idle = budget.idle(entries.bytesPerEntry)
-    if _slowPath(budget.isPaying || budget.isTooMuch(idle)) {
-      // A step that evicts leaves less: paid for in each step, one put would evict all at once.
-      if !departures.hasPaid { budget.pay(with: charge, idle) }
+    // Once for all steps of a put: a step that evicts leaves less, so that one put would evict all
+    // at once.
+    if _slowPath(budget.isPaying || budget.isTooMuch(idle)), !departures.hasPaid {
       departures.hasPaid = true
+      budget.pay(with: charge, idle)
       if Heap.isTight || entries.table.isSparse {
-        // What the call has begun, it goes on with in smaller steps.
-        tighten(isPrepared ? min(charge, 2048) : charge)
+        tighten(charge)
         // Words may have moved.
         if found != nil { found = entries.table.find(key, hash) }
       }
