@@ -8,14 +8,14 @@ import Synchronization
 /// every put writes the sums.
 ///
 /// OVERRUN. The charges are the memory of entries. Beside them a tier has memory that no entry
-/// uses: holes between blocks that the heap cannot give back, beyond what it may keep (Heap.swift),
-/// of which the tier answers for as much as it has of the bytes in use; and slots and words whose
-/// entries have gone, after larger entries have replaced many small ones. Both together lower the
-/// limit in force by what they are more than a 32nd of the limit. Meanwhile puts close the holes
-/// (`Shard.tighten`). A put lowers the limit to at most its own charge below what is held, so each
-/// evicts a little more for a while, and none much. It raises it by at most a quarter of its
-/// charge. The limit in force is at least a half of the limit, and all of it once an entry came
-/// with a cost of its own, which need not be bytes.
+/// uses: holes between blocks that the heap cannot give back, beyond what it may keep
+/// (Heap.swift), of which the tier answers for as much as it has of the bytes in use; and slots
+/// and words whose entries have gone, after larger entries have replaced many small ones. Both
+/// together lower the limit in force by what they are more than a 32nd of the limit and 256 KB.
+/// Meanwhile puts close the holes (`Shard.tighten`). A put lowers the limit to at most its own
+/// charge below what is held, so each evicts a little more for a while, and none much. It raises
+/// it by at most a quarter of its charge. The limit in force is at least a half of the limit, and
+/// all of it once an entry came with a cost of its own, which need not be bytes.
 struct Budget: ~Copyable {
   private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
@@ -123,7 +123,8 @@ struct Budget: ~Copyable {
     let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
     // A small tier has no part in what another one has left.
     let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
-    let free = limit / 32
+    // Small tiers do not pay for what others have left.
+    let free = limit / 32 + 256 << 10
     let least = limit - min(limit / 2, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let target = min(least, before + charge / 4)
