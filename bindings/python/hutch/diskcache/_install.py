@@ -35,4 +35,6 @@ def install(*, pickles: bool = False) -> None:
     sys.modules[_NAME] = package
     for name in ("core", "fanout", "persistent", "recipes"):
         sys.modules[f"{_NAME}.{name}"] = getattr(package, name)
-    sys.modules[f"{_NAME}.djangocache"] = _Later(f"{_NAME}.djangocache")
+    later = _Later(f"{_NAME}.djangocache")
+    sys.modules[later.__name__] = later
+    vars(package).setdefault("djangocache", later)  # An import that finds it there sets no name.
