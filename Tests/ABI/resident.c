@@ -54,38 +54,43 @@ static void put_some(void *context, int index) {
   }
 }
 
-static void check_phases(uint32_t policy, const phase *phases, int count) {
+/* True in a child of the process. In the parent false, once the child has ended well. */
+static bool in_child(void) {
 #ifdef HUTCH_SANITIZED
   check_skip("a sanitizer has memory of its own");
 #endif
   pid_t child = fork();
   CHECK(child >= 0);
-  if (child == 0) {
-    size_t before = resident();
-    hutch_options options = unlimited_options();
-    options.memory.cost = limit;
-    options.policy = policy;
-    run run = {open_cache(NULL, &options), phases[0], 1};
-    for (int i = 0; i < count; i++, run.seed++) {
-      run.phase = phases[i];
-      run_threads(run.phase.threads, put_some, &run);
-      uint64_t cost;
-      CHECK_OK(hutch_cost(run.cache, &cost));
-      double share = (double)(resident() - before) / limit;
-      printf("%d threads, %d to %d bytes: charged %.3f, resident %.3f of the limit\n",
-             run.phase.threads, run.phase.least, run.phase.most, (double)cost / limit, share);
-      fflush(stdout);
-      CHECK(cost <= limit && cost > limit / 4 * 3);
-      CHECK(share < 1.12);
-    }
-    CHECK_OK(hutch_close(run.cache));
-    /* What is free is the system's again. */
-    CHECK(resident() - before < limit / 4);
-    _exit(0);
-  }
+  if (child == 0) return true;
   int status;
   CHECK(waitpid(child, &status, 0) == child);
   CHECK_EQUAL(0, status);
+  return false;
+}
+
+static void check_phases(uint32_t policy, const phase *phases, int count) {
+  if (!in_child()) return;
+  size_t before = resident();
+  hutch_options options = unlimited_options();
+  options.memory.cost = limit;
+  options.policy = policy;
+  run run = {open_cache(NULL, &options), phases[0], 1};
+  for (int i = 0; i < count; i++, run.seed++) {
+    run.phase = phases[i];
+    run_threads(run.phase.threads, put_some, &run);
+    uint64_t cost;
+    CHECK_OK(hutch_cost(run.cache, &cost));
+    double share = (double)(resident() - before) / limit;
+    printf("%d threads, %d to %d bytes: charged %.3f, resident %.3f of the limit\n",
+           run.phase.threads, run.phase.least, run.phase.most, (double)cost / limit, share);
+    fflush(stdout);
+    CHECK(cost <= limit && cost > limit / 4 * 3);
+    CHECK(share < 1.12);
+  }
+  CHECK_OK(hutch_close(run.cache));
+  /* What is free is the system's again. */
+  CHECK(resident() - before < limit / 4);
+  _exit(0);
 }
 
 #define CHECK_PHASES(policy, ...) \
@@ -160,28 +165,19 @@ static double faults(hutch_cache *cache, bool is_put) {
 }
 
 static void check_faults(const char *directory) {
-#ifdef HUTCH_SANITIZED
-  check_skip("a sanitizer has memory of its own");
-#endif
-  pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    hutch_options options = unlimited_options();
-    hutch_cache *cache = open_cache(directory, &options), *part = cache;
-    if (directory) CHECK_OK(hutch_tier(cache, HUTCH_TIER_DISK, &part));
-    (void)faults(part, true);
-    (void)faults(part, !directory);
-    double share = faults(part, !directory);
-    printf("%s: %.3f faults a page\n", directory ? "read from disk" : "replaced", share);
-    fflush(stdout);
-    CHECK(share < 0.25);
-    if (part != cache) hutch_close(part);
-    CHECK_OK(hutch_close(cache));
-    _exit(0);
-  }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(0, status);
+  if (!in_child()) return;
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory, &options), *part = cache;
+  if (directory) CHECK_OK(hutch_tier(cache, HUTCH_TIER_DISK, &part));
+  (void)faults(part, true);
+  (void)faults(part, !directory);
+  double share = faults(part, !directory);
+  printf("%s: %.3f faults a page\n", directory ? "read from disk" : "replaced", share);
+  fflush(stdout);
+  CHECK(share < 0.25);
+  if (part != cache) hutch_close(part);
+  CHECK_OK(hutch_close(cache));
+  _exit(0);
 }
 
 TEST(a_large_value_has_the_pages_of_the_one_before_it) {

@@ -121,9 +121,8 @@ struct Budget: ~Copyable {
     }
     let (used, excess) = Heap.excess
     let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
-    // A small tier has no part in what another one has left.
-    let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
     // Small tiers do not pay for what others have left.
+    let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
     let free = limit / 32 + 256 << 10
     let least = limit - min(limit / 2, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))

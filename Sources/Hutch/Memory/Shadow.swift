@@ -91,7 +91,7 @@ struct Shadow: ~Copyable {
   /// Without lists that differ by cost, each of which takes its entries' place.
   var bytes: Int {
     MemoryLayout<Shadow>.stride + 8 * capacity + 2 * (Int(chainMask) + 1)
-      + entries.slab.chunkCount * Slab.bytesPerChunk + ghosts.bytes
+      + entries.slab.bytes + ghosts.bytes
   }
 
   private func isFull(_ more: UInt64) -> Bool {

@@ -52,7 +52,7 @@ struct Slab: ~Copyable {
   }
 
   /// The bytes of a slot: an `Entry`; or a hash, `Links` and a count of uses.
-  let slotSize: Int
+  private let slotSize: Int
   private var chunks: UnsafeMutablePointer<Chunk>?
   private(set) var chunkCount = 0
   private var chunkRoom = 0

@@ -178,10 +178,14 @@ enum Heap {
 
   // MARK: what the heap keeps
 
+  /// Of those that requests go to, the first included.
+  private static var arenaCount: Int { state.pointee.mask.load(ordering: .relaxed) &+ 2 }
+  private static var roomOfArenas: Int { arenaCount &* roomOfArena }
+
   /// The bytes of spans in use, and of the pages in memory.
   static var sums: (used: Int, resident: Int) {
     var sums = (used: 0, resident: 0)
-    for index in 0..<(state.pointee.mask.load(ordering: .relaxed) &+ 2) {
+    for index in 0..<arenaCount {
       sums.used &+= arena(index).used
       sums.resident &+= arena(index).resident
     }
@@ -192,16 +196,15 @@ enum Heap {
   /// what it may keep.
   static var excess: (used: Int, excess: Int) {
     let (used, resident) = sums
-    let ofArenas = (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
     let ofLarge = 2 &* state.pointee.large.load(ordering: .relaxed)
-    let room = used / 64 &+ ofArenas &+ min(ofLarge, max(1 << 20, used / 32))
+    let room = used / 64 &+ roomOfArenas &+ min(ofLarge, max(1 << 20, used / 32))
     return (used, resident &- used &- room)
   }
 
   /// The excess. Notes whether the heap is tight.
   static func review() -> Int {
     let (used, excess) = self.excess
-    let least = used / 64 &+ (state.pointee.mask.load(ordering: .relaxed) &+ 2) &* roomOfArena
+    let least = used / 64 &+ roomOfArenas
     let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* least
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }

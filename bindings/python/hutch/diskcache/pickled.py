@@ -12,13 +12,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, ClassVar
 
-from . import core as _core
-from . import fanout as _fanout
-from . import persistent as _persistent
-from . import recipes as _recipes
-from ._constants import BUILD as __build__
-from ._constants import VERSION as __version__
-from ._constants import (
+from .. import diskcache as _diskcache
+from . import (
     DEFAULT_SETTINGS,
     ENOVAL,
     EVICTION_POLICY,
@@ -29,88 +24,58 @@ from ._constants import (
     MODE_RAW,
     MODE_TEXT,
     UNKNOWN,
-    EmptyDirWarning,
-    OldDirectoryWarning,
-    PickleRefusedError,
-    Timeout,
-    UnknownFileWarning,
-)
-from ._disk import Disk as NaturalDisk
-from ._disk import JSONDisk, PickleDisk
-from .recipes import (
     Averager,
     BoundedSemaphore,
+    EmptyDirWarning,
+    JSONDisk,
     Lock,
+    OldDirectoryWarning,
+    PickleDisk,
+    PickleRefusedError,
     RLock,
+    Timeout,
+    UnknownFileWarning,
     barrier,
+    install,
     memoize_stampede,
     throttle,
 )
+from ._constants import BUILD as __build__
+from ._constants import VERSION as __version__
+from ._disk import Disk as NaturalDisk
 
-__all__ = [
-    "DEFAULT_SETTINGS",
-    "ENOVAL",
-    "EVICTION_POLICY",
-    "MODE_BINARY",
-    "MODE_NATURAL",
-    "MODE_NONE",
-    "MODE_PICKLE",
-    "MODE_RAW",
-    "MODE_TEXT",
-    "UNKNOWN",
-    "Averager",
-    "BoundedSemaphore",
-    "Cache",
-    "Deque",
-    "Disk",
-    "EmptyDirWarning",
-    "FanoutCache",
-    "Index",
-    "JSONDisk",
-    "Lock",
-    "NaturalDisk",
-    "OldDirectoryWarning",
-    "PickleDisk",
-    "PickleRefusedError",
-    "RLock",
-    "Timeout",
-    "UnknownFileWarning",
-    "barrier",
-    "memoize_stampede",
-    "throttle",
-]
+__all__ = ["NaturalDisk"]
+__all__ += _diskcache.__all__
 
 Disk = PickleDisk
 
 
-class Cache(_core.Cache):
-    __doc__ = _core.Cache.__doc__
+class Cache(_diskcache.Cache):
+    __doc__ = _diskcache.Cache.__doc__
     _disk_type: ClassVar[type[NaturalDisk]] = PickleDisk
 
 
-class Deque(_persistent.Deque):
-    __doc__ = _persistent.Deque.__doc__
-    _cache_type: ClassVar[type[_core.Cache]] = Cache
+class Deque(_diskcache.Deque):
+    __doc__ = _diskcache.Deque.__doc__
+    _cache_type: ClassVar[type[_diskcache.Cache]] = Cache
 
 
-class Index(_persistent.Index):
-    __doc__ = _persistent.Index.__doc__
-    _cache_type: ClassVar[type[_core.Cache]] = Cache
+class Index(_diskcache.Index):
+    __doc__ = _diskcache.Index.__doc__
+    _cache_type: ClassVar[type[_diskcache.Cache]] = Cache
 
 
-class FanoutCache(_fanout.FanoutCache):
-    __doc__ = _fanout.FanoutCache.__doc__
-    _cache_type: ClassVar[type[_core.Cache]] = Cache
-    _deque_type: ClassVar[type[_persistent.Deque]] = Deque
-    _index_type: ClassVar[type[_persistent.Index]] = Index
+class FanoutCache(_diskcache.FanoutCache):
+    __doc__ = _diskcache.FanoutCache.__doc__
+    _cache_type: ClassVar[type[_diskcache.Cache]] = Cache
+    _deque_type: ClassVar[type[_diskcache.Deque]] = Deque
+    _index_type: ClassVar[type[_diskcache.Index]] = Index
 
 
 def __getattr__(name: str) -> Any:
     # As in hutch.diskcache: of Django and SQLite.
     if name in ("DjangoCache", "migrate"):
-        from .. import diskcache
-
-        return getattr(diskcache, name)
+        return getattr(_diskcache, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -123,7 +88,7 @@ def _with_pickles(module: ModuleType) -> ModuleType:
     return own
 
 
-core = _with_pickles(_core)
-fanout = _with_pickles(_fanout)
-persistent = _with_pickles(_persistent)
-recipes = _with_pickles(_recipes)
+core = _with_pickles(_diskcache.core)
+fanout = _with_pickles(_diskcache.fanout)
+persistent = _with_pickles(_diskcache.persistent)
+recipes = _with_pickles(_diskcache.recipes)
