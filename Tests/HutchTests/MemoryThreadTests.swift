@@ -222,6 +222,37 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     #expect(shared.sum.pointee == 20_000)
   }
 
+  /// A thread that releases the lock fairly finds, in most rounds, that the one that slept for it
+  /// has it or has had it. (A plain release finds the lock free.)
+  @Test func aThreadThatSleepsComesFirst() {
+    let shared = Shared()
+    let begun = Atomic<Int>(0)
+    let served = Atomic<Int>(0)
+    let inTurn = Atomic<Int>(0)
+    onThreads(2) { number in
+      for round in 1...40 {
+        if number == 0 {
+          shared.lock.lock()
+          begun.store(round, ordering: .sequentiallyConsistent)
+          while !shared.lock.isAwaited { sched_yield() }
+          shared.lock.unlockFairly()
+          let isFree = shared.lock.tryLock()
+          if !isFree || served.load(ordering: .relaxed) == round {
+            inTurn.wrappingAdd(1, ordering: .relaxed)
+          }
+          if isFree { shared.lock.unlock() }
+          while served.load(ordering: .sequentiallyConsistent) < round { sched_yield() }
+        } else {
+          while begun.load(ordering: .sequentiallyConsistent) < round { sched_yield() }
+          shared.lock.lock()
+          served.store(round, ordering: .relaxed)
+          shared.lock.unlock()
+        }
+      }
+    }
+    #expect(inTurn.load(ordering: .relaxed) >= 20)
+  }
+
   @Test func aLockThatIsHeldIsNotTaken() {
     let shared = Shared()
     #expect(shared.lock.tryLock())

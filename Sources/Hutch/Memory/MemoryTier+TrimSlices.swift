@@ -1,17 +1,25 @@
 /// The part of trims under locks, a slice at a time: the decisions are in MemoryTier+Trims.swift.
 
-/// How far a walk over all shards has come.
+/// How far a walk over all shards has come. It takes a slice of each shard in turn, so a thread
+/// that waits for the lock of one has it while the walk is in the others.
 struct TrimWalk {
-  fileprivate(set) var shard = 0
-  /// A hash within the shard: the entries before it have been seen.
-  fileprivate(set) var position: UInt64 = 0
+  private(set) var shard = 0
+  /// Of each shard (`ShardPosition.mostShards`) a hash within it: the entries before it have been
+  /// seen. All ones: all have.
+  private var positions = InlineArray<256, UInt64>(repeating: 0)
   fileprivate(set) var isAtEnd = false
 
+  /// Where the walk is in its shard.
+  fileprivate var position: UInt64 { positions[shard] }
+
+  /// Goes to the next shard that has entries to see. The number of shards may have grown.
   fileprivate mutating func step(to next: UInt64?, shards: Int) {
-    position = next ?? 0
-    if next != nil { return }
-    shard += 1
-    isAtEnd = shard >= shards
+    positions[shard] = next ?? .max
+    for _ in 0..<shards {
+      shard = (shard + 1) & (shards - 1)
+      if position != .max { return }
+    }
+    isAtEnd = true
   }
 }
 
@@ -56,7 +64,7 @@ extension TrimSpec {
 
 extension MemoryTier {
   /// Lines of the table under one hold of a lock: a trim reads each entry's block.
-  private static var linesOfSlice: Int { 16 }
+  private static var linesOfSlice: Int { 8 }
 
   func survey(
     _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at moment: Moment, _ survey: TrimSurvey

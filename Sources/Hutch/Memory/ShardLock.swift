@@ -180,6 +180,8 @@ struct ShardLock {
 
   @inline(__always) func unlock() { inner.unlock() }
   @inline(never) func unlockByCall() { inner.unlock() }
+  /// For a call that soon takes the lock again: threads that wait for it come first.
+  func unlockFairly() { inner.unlockFairly() }
 
   /// If there is one. The lock is held.
   @inline(never)

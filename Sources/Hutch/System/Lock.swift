@@ -146,13 +146,30 @@ struct LockInPlace {
     return body()
   }
 
+  /// Whether threads sleep for the lock.
+  var isAwaited: Bool { waiters.pointee.load(ordering: .relaxed) != 0 }
+
+  /// As `unlock`, for a thread that soon takes the lock again. A thread that sleeps takes some
+  /// microseconds to wake, by when this thread would have the lock, again and again. So if threads
+  /// sleep, this call returns when one of them has the lock, or has had the time to take it.
+  @inline(never)
+  func unlockFairly() {
+    unlock()
+    var turns = 0
+    while turns < 256 && isAwaited && held.pointee.load(ordering: .relaxed) == 0 {
+      sched_yield()
+      turns += 1
+    }
+  }
+
   @inline(never)
   private func wake() { hutch_futex_wake_one(held) }
 
   /// Waits for the lock, which another thread has.
   @inline(never)
   func lockSlowly() {
-    for _ in 0..<64 {
+    // Some 8 microseconds, about as long as a slice of a trim: to sleep and to wake takes longer.
+    for _ in 0..<256 {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return }
     }

@@ -121,12 +121,16 @@ class Hutch : public Contender {
     options.memory.count = capacity ? capacity : HUTCH_NO_LIMIT;
     if (build_.open(directory, &options, &cache_) != HUTCH_OK) abort();
   }
+  // In the order of evictions, and then by the time of the last read.
   bool trim(size_t count) override {
     hutch_trim_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.struct_size = sizeof spec;
     spec.kind = HUTCH_TRIM_TO_COUNT;
     spec.amount = count;
+    if (build_.trim(cache_, &spec, nullptr) != HUTCH_OK) return false;
+    spec.kind = HUTCH_TRIM_LEAST_RECENT;
+    spec.amount = count * 190;  // An entry is charged some 206 bytes.
     return build_.trim(cache_, &spec, nullptr) == HUTCH_OK;
   }
   bool clear() override { return build_.clear(cache_) == HUTCH_OK; }
