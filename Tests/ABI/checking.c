@@ -47,8 +47,8 @@ TEST(what_an_entry_counts_is_checked) {
   cache = open_cache(directory.text, &options);
   uint64_t cost = stats_of(cache).disk.cost;
   CHECK_OK(hutch_close(cache));
-  run_sql(directory, "UPDATE entries SET charge = charge + 1000000 WHERE id % 7 = 0;"
-                     "UPDATE entries SET charge = 0 WHERE id % 11 = 0;"
+  run_sql(directory, "UPDATE entries SET charge = charge + 1000000 WHERE slot % 7 = 0;"
+                     "UPDATE entries SET charge = 0 WHERE slot % 11 = 0;"
                      "UPDATE meta SET bytes = (SELECT sum(charge) FROM entries)");
 
   cache = open_cache(directory.text, &options);
@@ -102,10 +102,10 @@ static void double_rows(path directory) {
           "  WHERE name = 'sqlite_autoindex_entries_1'");
   run_sql(directory,
           "CREATE TEMP TABLE again AS SELECT * FROM entries;"
-          "UPDATE again SET id = id + 1000;"
+          "UPDATE again SET slot = slot + 1000;"
           "INSERT INTO entries SELECT * FROM again;"
           "UPDATE meta SET count = (SELECT count(*) FROM entries),"
-          "  bytes = (SELECT sum(charge) FROM entries), newest = (SELECT max(id) FROM entries)");
+          "  bytes = (SELECT sum(charge) FROM entries), newest = (SELECT max(slot) FROM entries)");
   run_sql(directory,
           "PRAGMA writable_schema = ON;"
           "UPDATE sqlite_schema SET sql = replace(sql, 'key BLOB NOT NULL', "

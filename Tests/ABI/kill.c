@@ -23,7 +23,10 @@ static _Atomic uint32_t *map_progress(const char *directory) {
 /* Key n % KEYS holds n or more, of a size that follows from it. */
 enum { KEYS = 50 };
 
-static size_t size_of(uint32_t n) { return n % 7 == 0 ? 30000 + n % 1000 : 8 + n % 500; }
+static size_t size_of(uint32_t n) {
+  if (n % 7 == 0) return 30000 + n % 1000;
+  return n % KEYS % 3 == 0 ? 9000 + n % 100 : 8 + n % 500;
+}
 
 PROCESS(puts_until_killed, directory) {
   _Atomic uint32_t *progress = map_progress(directory);

@@ -436,7 +436,11 @@ static process start_worker(const char *name, int index, const char *directory) 
   return start_process(name, argument);
 }
 
-static size_t size_of(uint64_t n) { return n % 11 == 0 ? 21000 + n % 1000 : 16 + n % 300; }
+/* In files, in rows that are replaced in their places, and in short rows. */
+static size_t size_of(uint64_t n) {
+  if (n % 11 == 0) return 21000 + n % 1000;
+  return n / 4 % 2 ? 9000 + n % 100 : 16 + n % 300;
+}
 
 static bool removes(uint64_t n) { return n % 5 == 0; }
 
@@ -631,6 +635,61 @@ TEST(four_processes_hold_one_limit) {
   while (hutch_cursor_next(cursor, &key, &size) == HUTCH_OK) seen++;
   hutch_cursor_release(cursor);
   CHECK_EQUAL(100, seen);
+  CHECK_OK(hutch_close(cache));
+}
+
+enum { LONG_KEYS = 24 };
+
+static hutch_cache *open_of_few(const char *directory) {
+  hutch_options options = shared_options();
+  options.disk.count = LONG_KEYS - 4;
+  return open_cache(directory, &options);
+}
+
+static void check_long(hutch_cache *view, uint32_t key) {
+  hutch_value *value = NULL;
+  hutch_status status = hutch_get(view, &key, sizeof key, &value);
+  if (status == HUTCH_NOT_FOUND) return; /* evicted */
+  CHECK_OK(status);
+  uint64_t n;
+  memcpy(&n, hutch_value_data(value), sizeof n);
+  char *data = filled(9000 + n % 3, n);
+  memcpy(data, &n, sizeof n);
+  CHECK_BYTES(data, 9000 + n % 3, hutch_value_data(value), hutch_value_size(value));
+  free(data);
+  hutch_value_release(value);
+}
+
+PROCESS(replaces, argument) {
+  const char *directory;
+  uint32_t own = index_of(argument, &directory);
+  parent = getppid();
+  hutch_cache *cache = open_of_few(directory), *view = tier_of(cache, HUTCH_TIER_DISK);
+  uint64_t state = (uint64_t)getpid() * 77 + own;
+  for (uint64_t i = 0; i < 300; i++) {
+    uint64_t n = (uint64_t)own << 32 | i;
+    uint32_t key = (uint32_t)(next_random(&state) % LONG_KEYS);
+    char *data = filled(9000 + n % 3, n);
+    memcpy(data, &n, sizeof n);
+    CHECK_OK(hutch_put(view, &key, sizeof key, data, 9000 + n % 3, NULL, NULL));
+    free(data);
+    check_long(view, (uint32_t)(next_random(&state) % LONG_KEYS));
+    CHECK(count_of(view) <= LONG_KEYS - 4);
+  }
+  hutch_cache_release(view);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(processes_replace_each_others_long_values) {
+  path directory = scratch("cache");
+  process workers[3];
+  for (int i = 0; i < 3; i++) workers[i] = start_worker("replaces", i, directory.text);
+  for (int i = 0; i < 3; i++) CHECK_EQUAL(0, end_process(&workers[i]));
+  hutch_cache *cache = open_of_few(directory.text), *view = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_EQUAL(LONG_KEYS - 4, count_of(view));
+  for (uint32_t key = 0; key < LONG_KEYS; key++) check_long(view, key);
+  CHECK_SOUND(view);
+  hutch_cache_release(view);
   CHECK_OK(hutch_close(cache));
 }
 

@@ -203,8 +203,8 @@ import Testing
     "UPDATE meta SET next_version = -1", "UPDATE meta SET storage = 77",
     "UPDATE meta SET generation = 0",
     """
-    INSERT INTO entries SELECT 9223372036854775807, x'01', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-      NULL, NULL, NULL
+    INSERT INTO entries SELECT 9223372036854775807, NULL, x'01', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+      1, 1, 1, 1, NULL, NULL, NULL
     """,
   ])
   func aManifestThatCannotBeIsSetAside(change: String) throws {

@@ -190,7 +190,7 @@ import Testing
     let disk = try fixture()
     let plan = disk.text(
       """
-      EXPLAIN QUERY PLAN SELECT id FROM entries
+      EXPLAIN QUERY PLAN SELECT max(slot, ifnull(id, 0)) FROM entries
       WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= 5
       ORDER BY expires LIMIT 9
       """, column: 3)

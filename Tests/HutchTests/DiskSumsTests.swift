@@ -7,7 +7,10 @@ import Testing
   private func totals(_ disk: DiskFixture) -> (newest: Int64, row: [Int64]) {
     (
       disk.query("SELECT newest FROM meta")[0][0],
-      disk.query("SELECT id, total_count, total_bytes FROM entries ORDER BY id DESC LIMIT 1")[0]
+      disk.query(
+        """
+        SELECT \(DiskFixture.id), total_count, total_bytes FROM entries ORDER BY 1 DESC LIMIT 1
+        """)[0]
     )
   }
 
@@ -78,7 +81,7 @@ import Testing
       disk.time.advance(seconds: 1)
       let value = DiskFixture.bytes(size, seed: UInt64(size))
       disk.put("b", value)
-      #expect(disk.query("SELECT max(id), count(*) FROM entries")[0] == [2, 2])
+      #expect(disk.query("SELECT max(\(DiskFixture.id)), count(*) FROM entries")[0] == [2, 2])
       let killed = try disk.copyOfKilled()
       try killed.open()
       #expect(try killed.get("b") == value)
@@ -90,7 +93,7 @@ import Testing
 
     func expectMove(_ id: Int64, _ put: () -> Void) {
       put()
-      #expect(disk.query("SELECT max(id) FROM entries")[0][0] == id)
+      #expect(disk.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == id)
       disk.checkInvariants()
     }
     let life: Int64 = 1_000_000_000_000
@@ -117,7 +120,7 @@ import Testing
     let killed = try disk.copyOfKilled()
     try killed.open()
     killed.put("d", [1])
-    #expect(killed.query("SELECT max(id) FROM entries")[0][0] == 4)
+    #expect(killed.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == 4)
     killed.checkInvariants()
   }
 

@@ -74,6 +74,8 @@ final class DiskFixture: @unchecked Sendable {
   }
 
   static let unlimited = StorageOptions(limits: TierLimits())
+  /// The id of a row in SQL.
+  static let id = "max(slot, ifnull(id, 0))"
 
   init(
     _ options: StorageOptions = unlimited, opening: Bool = true, at path: String? = nil
@@ -234,6 +236,18 @@ final class DiskFixture: @unchecked Sendable {
     }
   }
 
+  /// The keys of all entries in the order of writes.
+  func walk(page: Int = 2, descending: Bool = false) throws -> [String] {
+    var place = WalkPlace(descending: descending, limit: page)
+    var keys: [String] = []
+    while !place.isAtEnd {
+      try tier.walk(&place, at: moment) { key, _ in
+        keys.append(String(decoding: key, as: UTF8.self))
+      }
+    }
+    return keys
+  }
+
   func maintain() {
     while tier.maintain(at: moment) {}
   }
@@ -301,7 +315,8 @@ final class DiskFixture: @unchecked Sendable {
     var meta = query("SELECT generation, count, bytes, dead, next_version, newest FROM meta")[0]
     // The newest row has the sums if it is newer than the meta row.
     let newest = query(
-      "SELECT id, total_count, total_bytes FROM entries ORDER BY id DESC LIMIT 1").first
+      "SELECT \(DiskFixture.id), total_count, total_bytes FROM entries ORDER BY 1 DESC LIMIT 1"
+    ).first
     if let newest, newest[0] > meta[5] { meta[1...2] = newest[1...2] }
     let live = query(
       """
@@ -330,8 +345,11 @@ final class DiskFixture: @unchecked Sendable {
     if !orphans {
       #expect(there.isSubset(of: named), "a file without a row", sourceLocation: sourceLocation)
     }
-    let generations = query("SELECT generation FROM entries ORDER BY id").map { $0[0] }
+    let rows = query("SELECT \(DiskFixture.id), slot, generation FROM entries ORDER BY 1")
+    let generations = rows.map { $0[2] }
     #expect(generations == generations.sorted(), sourceLocation: sourceLocation)
+    #expect(Set(rows.map { $0[0] }).count == rows.count, sourceLocation: sourceLocation)
+    #expect(rows.allSatisfy { $0[0] >= $0[1] && $0[1] > 0 }, sourceLocation: sourceLocation)
 
     if let tier, tier.isUp {
       let stats = tier.stats

@@ -169,7 +169,7 @@ def test_check_repairs(tmp_path, storage):
         with pytest.raises(hutch.UnsupportedError):
             cache.memory.check()
     with contextlib.closing(sqlite3.connect(tmp_path / "manifest.sqlite")) as manifest:
-        manifest.execute("UPDATE entries SET checksum = checksum + 1 WHERE id IN (2, 3)")
+        manifest.execute("UPDATE entries SET checksum = checksum + 1 WHERE slot IN (2, 3)")
         manifest.commit()
     with hutch.Cache(tmp_path, **OPTIONS) as cache:
         report = cache.check()

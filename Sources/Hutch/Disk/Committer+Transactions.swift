@@ -132,6 +132,7 @@ extension Committer {
       }
     } catch {
       manifest.rollback()
+      manifest.walking.noteRollback()
       sweeper.noteRollback()
       shared.forgetTransaction()
       fail(error, manifest)

@@ -189,11 +189,11 @@ extension DiskTier {
       var wrong = GrowingArray<Int64>()
       var charges = GrowingArray<Int64>()
       try withReader { (reader) throws(Failure) in
-        if let id = try reader.wrongCharges(
+        if let slot = try reader.wrongCharges(
           after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
         {
           isEnd = false
-          last = id
+          last = slot
         }
       }
       guard !wrong.isEmpty else { continue }

@@ -50,10 +50,13 @@ import Synchronization
 ///                            names others changes them
 ///       has_limits           0 until the first opening has set them
 ///     entries, one row per entry
-///       id                   the rowid. Every put and touch gives the row a new one, the greatest,
-///                            unless the row had the greatest already: ids are in the order of
-///                            `created`, but for entries that were kept in memory before;
-///                            generations never fall along them
+///       slot                 the rowid. It is the id that the row was inserted with
+///       id                   NULL, or the slot: the slot. Else the id that a long row got when it
+///                            was replaced or touched in its slot (RowScan).
+///                            Every put and touch gives the row a new id, the greatest, unless the
+///                            row had the greatest already: ids are in the order of `created`, but
+///                            for entries that were kept in memory before; generations never fall
+///                            along them
 ///       key                  unique
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
@@ -67,6 +70,7 @@ import Synchronization
 ///                            here
 ///       extended, value
 ///     entries_expires        an index: own expiries that will come
+///     entries_id             an index: ids above their rows' slots
 ///
 /// Durability. process: nothing waits for the disk, and a kill loses nothing; but a loss of power
 /// may leave pages of different ages, so a manifest that was not closed in an earlier boot is
@@ -79,9 +83,10 @@ import Synchronization
 ///                            a file under its own name is whole
 ///     2 submit               the write is in the queue; reads see it from here on
 ///     3 complete             a caller that finds no leader becomes the leader: one transaction
-///                            for all that are queued. A row with a new id, the old one's gone if
-///                            there is one, room made for the limits, the meta row if the newest
-///                            row does not have the sums, COMMIT
+///                            for all that are queued. A row with a new id, or the old row with a
+///                            new id and what the put brings; any other old row gone; room made
+///                            for the limits, the meta row if the newest row does not have the
+///                            sums, COMMIT
 ///     4 after the commit     content files that lost their rows are renamed into trash/
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never

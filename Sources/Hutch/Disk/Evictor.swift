@@ -15,8 +15,9 @@ extension EvictionPolicy {
 /// was not among the first 64 cannot come before them. A row that was written since can by LFU; it
 /// is offered too (`Evictor.lookAtNew`).
 ///
-/// Where a run begins is chosen by RowDensity: each row is as likely to be met as any other. By
-/// FIFO no sample is needed, since ids are in the order of writes.
+/// Runs are in the order of slots, in which a scan passes over no row. Where a run begins is chosen
+/// by RowDensity: each row is as likely to be met as any other. By FIFO no sample is needed, since
+/// ids are in the order of writes.
 struct EvictionCandidates: ~Copyable {
   struct Candidate {
     /// By LFU the number of accesses, else 0. The lowest goes first; of those, the one that was
@@ -210,27 +211,32 @@ struct Evictor: ~Copyable {
       }
       return
     }
-    // Nothing is below the first row.
+    // Nothing is below the first slot. Those of dead rows are below the others', as their ids are.
     var first = before
-    _ = try transaction.manifest.walk(after: before, limit: 1) { (row, _) throws(Failure) in
-      first = row.id - 1
+    _ = try transaction.manifest.walk(after: before, bySlot: true, limit: 1) {
+      (row, _) throws(Failure) in
+      first = row.slot - 1
       return false
     }
-    density.cover(from: first, to: newest)
+    let last = try transaction.manifest.lastSlot()
+    density.cover(from: first, to: last)
     for run in 0..<EvictionCandidates.runs {
       let start = density.place { candidates.randomNumber(below: $0) } evenly: { run % 8 == 0 }
-      let reached = try look(transaction, after: start, EvictionCandidates.runLength, upTo: newest)
+      let reached = try look(
+        transaction, after: start, bySlot: true, EvictionCandidates.runLength, upTo: newest)
       density.note(
-        EvictionCandidates.runLength, after: start, upTo: reached.isEnd ? newest : reached.last)
+        EvictionCandidates.runLength, after: start, upTo: reached.isEnd ? last : reached.last)
     }
   }
 
   /// Offers a run of rows.
   private mutating func look(
-    _ transaction: borrowing Transaction, after id: Int64, _ limit: Int64, upTo newest: Int64
+    _ transaction: borrowing Transaction, after id: Int64, bySlot: Bool = false, _ limit: Int64,
+    upTo newest: Int64
   ) throws(Failure) -> RowScan.Reached {
-    try transaction.manifest.walk(after: id, limit: limit) { (row, key) throws(Failure) in
-      guard row.id <= newest else { return false }
+    try transaction.manifest.walk(after: id, bySlot: bySlot, limit: limit) {
+      (row, key) throws(Failure) in
+      guard row.id <= newest else { return bySlot }
       if row.generation == transaction.meta.generation {
         try candidates.offer(candidate(row, key, transaction.accesses))
       }

@@ -24,21 +24,31 @@ extension Manifest {
     let findingByID = try self.findingByID.of(connection)
     findingByID.bind(1, id)
     defer { findingByID.reset() }
-    guard try findingByID.step() else { return }
-    try body(try Row(findingByID), try findingByID.bytes(Row.more))
+    while try findingByID.step() {
+      // The id may have been the row's before its value was replaced in place.
+      let row = try Row(findingByID)
+      if row.id == id { return try body(row, try findingByID.bytes(Row.more)) }
+    }
   }
 
-  /// The row of a put; its key has none. Without a content file the value goes into it. `meta`: as
-  /// the put leaves it, whose sums the row gets. `isInPlace`: the row is the key's, which is the
-  /// newest one.
+  /// The row of a put. Without a content file the value goes into it. `meta`: as the put leaves
+  /// it, whose sums the row gets. `slot`: where the row of the key stays; nil: the key has no row.
+  /// `keepsID`: that row is the newest one, and keeps its id.
   func put(
-    _ write: QueuedWrite, _ meta: Meta, seal: UInt64, isInPlace: Bool
+    _ write: QueuedWrite, _ meta: Meta, seal: UInt64, in slot: Int64?, keepsID: Bool
   ) throws(Failure) {
     let block = write.entry!
     let record = block.record
-    let id = isInPlace ? lastID : lastID + 1
-    let inserting = try isInPlace ? rewriting.of(connection) : self.inserting.of(connection)
-    inserting.bind(1, id)
+    let id = keepsID ? lastID : lastID + 1
+    let inserting = try slot == nil ? self.inserting.of(connection) : rewriting.of(connection)
+    inserting.bind(1, slot ?? id)
+    // A row that will be replaced in its slot has the size then that it has now: SQLite overwrites
+    // its pages only if no number takes more bytes.
+    if (slot ?? id) == id && !write.isLong {
+      inserting.bindNull(18)
+    } else {
+      inserting.bind(18, id)
+    }
     try inserting.bind(2, write.key)
     inserting.bind(3, bits: record.version)
     inserting.bind(4, meta.generation)
@@ -75,16 +85,18 @@ extension Manifest {
   func delete(_ found: Row) throws(Failure) {
     if found.hasTag { try untag(found) }
     let deleting = try self.deleting.of(connection)
-    deleting.bind(1, found.id)
+    deleting.bind(1, found.slot)
     try deleting.run()
   }
 
-  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`. The row gets
-  /// the sums of `meta`.
+  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`. A long row
+  /// keeps its slot. The row gets the sums of `meta`.
   func touch(_ found: Row, _ record: Record, accessed: Int64, _ meta: Meta) throws(Failure) {
     let newest = lastID + 1
-    let touching = try self.touching.of(connection)
-    touching.bind(1, found.id)
+    let staysInPlace = found.slot != found.id || found.isLong
+    let touching = try staysInPlace
+      ? touchingInPlace.of(connection) : self.touching.of(connection)
+    touching.bind(1, found.slot)
     touching.bind(2, newest)
     touching.bind(3, record.created)
     touching.bind(4, accessed)
@@ -99,7 +111,7 @@ extension Manifest {
   /// Sets a row's times where it stands.
   func redate(_ found: Row, _ record: Record) throws(Failure) {
     let redating = try self.redating.of(connection)
-    redating.bind(1, found.id)
+    redating.bind(1, found.slot)
     redating.bind(2, record.created)
     redating.bind(3, record.accessed)
     redating.bind(4, record.expires)
@@ -108,9 +120,11 @@ extension Manifest {
 
   /// Sets the charge of a row that a check found wrong.
   func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
-    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
+    var slot: Int64 = 0
+    try find(id: id) { (row, _) in slot = row.slot }
+    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE slot = ?1")
     defer { statement.end() }
-    statement.bind(1, id)
+    statement.bind(1, slot)
     statement.bind(2, charge)
     try statement.run()
   }
@@ -134,20 +148,27 @@ extension Manifest {
     while try ending.step() { try visit(ending.integer(0)) }
   }
 
-  /// Up to `limit` rows after `id` in the order of their ids, until `visit` answers false. It
-  /// must change no row.
+  /// Up to `limit` rows after `id` in the order of their ids, or, if `bySlot`, after a slot in the
+  /// order of slots, until `visit` answers false. It must change no row.
   @discardableResult
   func walk(
-    after id: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
+    after id: Int64, bySlot: Bool = false, limit: Int64,
+    _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> RowScan.Reached {
-    try RowScan(try walking.of(connection))(from: id, limit: limit, visit)
+    try walking(connection, from: id, bySlot: bySlot, limit: limit, visit)
+  }
+
+  /// The last slot of a row.
+  func lastSlot() throws(Failure) -> Int64 {
+    try connection.integer("SELECT max(slot) FROM entries") ?? 0
   }
 
   /// As `walk`, from the newest back.
   func walkBack(
     before id: Int64, limit: Int64, _ visit: (Row) throws(Failure) -> Bool
   ) throws(Failure) -> RowScan.Reached {
-    let scan = RowScan(try walkingBack.of(connection), isDescending: true)
-    return try scan(from: id, limit: limit) { (row, _) throws(Failure) in try visit(row) }
+    try walkingBack(connection, from: id, limit: limit) { (row, _) throws(Failure) in
+      try visit(row)
+    }
   }
 }

@@ -14,7 +14,7 @@ extension Manifest {
   /// To be called before the row changes.
   func untag(_ found: Row) throws(Failure) {
     let statement = try untagging.of(connection)
-    statement.bind(1, found.id)
+    statement.bind(1, found.slot)
     try statement.run()
   }
 }

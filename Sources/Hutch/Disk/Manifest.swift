@@ -68,38 +68,49 @@ final class Manifest {
   private var committing = LateStatement("COMMIT")
   private var rollingBack = LateStatement("ROLLBACK")
   var finding = LateStatement("SELECT {row} FROM entries WHERE key = ?1")
-  var findingByID = LateStatement("SELECT {row}, key FROM entries WHERE id = ?1")
+  var findingByID = LateStatement(
+    """
+    SELECT {row}, key FROM entries WHERE slot = ?1
+    UNION ALL SELECT {row}, key FROM entries WHERE id = ?1 AND id > slot
+    """)
   var inserting = LateStatement(
     """
-    INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
-      cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
+    INSERT INTO entries (slot, id, key, version, generation, created, accessed, uses, expires,
+      idle, cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
+    VALUES (?1, ?18, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
     """)
   /// With the parameters of `inserting`.
   var rewriting = LateStatement(
     """
     UPDATE entries SET version = ?3, created = ?5, accessed = ?5, uses = 0, expires = ?6,
       idle = ?7, cost = ?8, size = ?9, charge = ?10, total_count = ?16, total_bytes = ?17,
-      codec = ?15, checksum = ?11, extended = ?13, value = ?14
-    WHERE id = ?1
+      codec = ?15, checksum = ?11, extended = ?13, value = ?14, id = ?18
+    WHERE slot = ?1
     """)
   var tagging = LateStatement("INSERT OR IGNORE INTO tags VALUES (?1, ?2)")
   var untagging = LateStatement(
     """
     DELETE FROM tags
-    WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE id = ?1)
-      AND key = (SELECT key FROM entries WHERE id = ?1)
+    WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE slot = ?1)
+      AND key = (SELECT key FROM entries WHERE slot = ?1)
     """)
-  var deleting = LateStatement("DELETE FROM entries WHERE id = ?1")
+  var deleting = LateStatement("DELETE FROM entries WHERE slot = ?1")
   var deletingByKey: DeletionByKey
   var touching = LateStatement(
     """
+    UPDATE entries SET slot = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,
+      total_count = ?7, total_bytes = ?8
+    WHERE slot = ?1
+    """)
+  /// As `touching`, for a row that keeps its slot.
+  var touchingInPlace = LateStatement(
+    """
     UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,
       total_count = ?7, total_bytes = ?8
-    WHERE id = ?1
+    WHERE slot = ?1
     """)
   var redating = LateStatement(
-    "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
+    "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE slot = ?1")
   var accessing = LateStatement(
     "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
   private var updatingMeta = LateStatement(
@@ -110,12 +121,12 @@ final class Manifest {
   /// Both terms of the index's WHERE must stand here for SQLite to use it.
   var ending = LateStatement(
     """
-    SELECT id FROM entries
+    SELECT max(slot, ifnull(id, 0)) FROM entries
     WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
     ORDER BY expires LIMIT ?2
     """)
-  var walking = RowScan.upwards
-  var walkingBack = RowScan.downwards
+  var walking = RowScan()
+  var walkingBack = RowScan(isDescending: true)
 
   private(set) var durability: Durability
   /// True if SQLite syncs, as durability `power` and `sync` want it.
@@ -161,10 +172,10 @@ final class Manifest {
     // All that the statements name.
     try connection.prepare(
       """
-      SELECT e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
-        e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec, e.checksum,
-        e.file, e.extended, e.value, storage, m.generation, next_version, count, bytes, dead,
-        newest, m.idle, boot_id, boot_offset, last_time, clean, durability, limit_cost,
+      SELECT e.slot, e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses,
+        e.expires, e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec,
+        e.checksum, e.file, e.extended, e.value, storage, m.generation, next_version, count,
+        bytes, dead, newest, m.idle, boot_id, boot_offset, last_time, clean, durability, limit_cost,
         limit_count, limit_entry, time_to_live, time_to_idle, min_free, has_limits, t.tag, t.key
       FROM entries e, meta m, tags t
       """).end()

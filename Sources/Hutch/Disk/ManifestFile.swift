@@ -13,7 +13,7 @@ enum ManifestFile {
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// The format of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 6
+  static let format: UInt32 = 7
 
   enum Kind {
     case absent
@@ -87,7 +87,7 @@ enum ManifestFile {
       defer { statement.end() }
       statement.bind(1, Int64(storage.rawValue))
       try statement.run()
-      try connection.run("PRAGMA user_version = 6")
+      try connection.run("PRAGMA user_version = 7")
       try connection.run("COMMIT")
       let mode = try connection.prepare("PRAGMA journal_mode = WAL")
       defer { mode.end() }
@@ -201,7 +201,8 @@ enum ManifestFile {
       has_limits INTEGER NOT NULL
     );
     CREATE TABLE entries (
-      id INTEGER PRIMARY KEY,
+      slot INTEGER PRIMARY KEY,
+      id INTEGER,
       key BLOB NOT NULL UNIQUE,
       version INTEGER NOT NULL,
       generation INTEGER NOT NULL,
@@ -223,6 +224,7 @@ enum ManifestFile {
     );
     CREATE INDEX entries_expires ON entries (expires)
       WHERE expires > 0 AND expires < 9223372036854775807;
+    CREATE INDEX entries_id ON entries (id) WHERE id > slot;
     CREATE TABLE tags (
       tag BLOB NOT NULL,
       key BLOB NOT NULL,

@@ -29,8 +29,8 @@ final class ReadConnection {
   /// SQLite answers it from the index of keys, and reads no row.
   private var listingKeys = LateStatement(
     "SELECT key FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2")
-  private var walking = RowScan.upwards
-  private var walkingBack = RowScan.downwards
+  private var walking = RowScan()
+  private var walkingBack = RowScan(isDescending: true)
   private var beginning = LateStatement("BEGIN")
   private var ending = LateStatement("COMMIT")
   private var summing = LateStatement(Sums.query)
@@ -98,22 +98,22 @@ final class ReadConnection {
     return Sums(statement)
   }
 
-  /// The ids of rows with a wrong charge, and the right charges. A value's
+  /// The ids of rows with a wrong charge, and the right charges, in the order of slots. A value's
   /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
-  /// the last row that was looked at; nil if there was none.
+  /// the slot of the last row that was looked at; nil if there was none.
   func wrongCharges(
-    after id: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    after slot: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
     _ charges: inout GrowingArray<Int64>
   ) throws(Failure) -> Int64? {
     let statement = try connection.prepare(
       """
-      SELECT id, charge, length(key), size, codec & 4294967295, file,
+      SELECT slot, charge, length(key), size, codec & 4294967295, file,
         ifnull(length(extended), 0),
-        ifnull(length(value), 0), codec >> 32
-      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+        ifnull(length(value), 0), codec >> 32, max(slot, ifnull(id, 0))
+      FROM entries WHERE slot > ?1 ORDER BY slot LIMIT ?2
       """)
     defer { statement.end() }
-    statement.bind(1, id)
+    statement.bind(1, slot)
     statement.bind(2, Int64(limit))
     var last: Int64?
     while try statement.step() {
@@ -127,7 +127,7 @@ final class ReadConnection {
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
         extended: Int(statement.integer(6)), tag: Int(statement.integer(8)), inFile: name != nil)
       guard statement.integer(1) != right else { continue }
-      try ids.append(statement.integer(0))
+      try ids.append(statement.integer(9))
       try charges.append(right)
     }
     return last
@@ -290,9 +290,10 @@ final class ReadConnection {
       try visit(key, row)
       return true
     }
-    let statement = descending ? try walkingBack.of(connection) : try walking.of(connection)
-    let scan = RowScan(statement, isDescending: descending)
-    return try scan(from: id, limit: Int64(limit), show)
+    let limit = Int64(limit)
+    return descending
+      ? try walkingBack(connection, from: id, limit: limit, show)
+      : try walking(connection, from: id, limit: limit, show)
   }
 
   private static func times(_ statement: Statement) -> Row {

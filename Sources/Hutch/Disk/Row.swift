@@ -2,7 +2,8 @@
 /// from the disk may be anything: each field is checked or clamped here, and an impossible
 /// field is damage, not a trap.
 struct Row {
-  /// The rowid: see RowScan.
+  /// The rowid, and the place in the order of writes: see RowScan.
+  var slot: Int64 = 0
   var id: Int64 = 0
   var generation: Int64 = 0
   /// `extendedSize` and `tagSize` are set by `setExtended`.
@@ -21,10 +22,10 @@ struct Row {
   /// SELECT further columns follow from `more` on: the value last, without which SQLite reads no
   /// more than the head of a long row.
   static let columns: StaticString = """
-    id, generation, version, created, accessed, uses, expires, idle, cost, size, charge, codec,
-    checksum, file
+    slot, id, generation, version, created, accessed, uses, expires, idle, cost, size, charge,
+    codec, checksum, file
     """
-  static let more: Int32 = 14
+  static let more: Int32 = 15
 
   /// The column of the codec has the size of the tag above the codec's id.
   static let codecBits: Int64 = 32
@@ -38,37 +39,41 @@ struct Row {
 
   /// Reads the columns above.
   init(_ columns: borrowing some RowColumns & ~Copyable) throws(Failure) {
-    var numbers = InlineArray<13, Int64>(repeating: 0)
+    var numbers = InlineArray<14, Int64>(repeating: 0)
     for i in numbers.indices { numbers[i] = columns.integer(Int32(i)) }
     self.init(numbers)
-    if !columns.isNull(13) {
-      file = ContentName(try columns.bytes(13))
+    if !columns.isNull(14) {
+      file = ContentName(try columns.bytes(14))
       if file == nil { isSound = false }
     }
   }
 
-  private init(_ columns: InlineArray<13, Int64>) {
+  private init(_ columns: InlineArray<14, Int64>) {
     func bits(_ column: Int) -> UInt64 { UInt64(bitPattern: columns[column]) }
-    id = columns[0]
-    generation = columns[1]
-    record.version = bits(2)
-    record.created = columns[3]
-    record.accessed = columns[4]
-    uses = max(0, columns[5])
-    record.expires = columns[6]
-    let idle = columns[7]
+    slot = columns[0]
+    id = max(slot, columns[1])
+    generation = columns[2]
+    record.version = bits(3)
+    record.created = columns[4]
+    record.accessed = columns[5]
+    uses = max(0, columns[6])
+    record.expires = columns[7]
+    let idle = columns[8]
     record.timeToIdle = max(0, idle)
-    record.cost = bits(8)
-    let size = columns[9]
-    charge = min(max(0, columns[10]), Meta.largest)
-    let codec = columns[11]
+    record.cost = bits(9)
+    let size = columns[10]
+    charge = min(max(0, columns[11]), Meta.largest)
+    let codec = columns[12]
     record.setSize(Int(min(max(0, size), Row.largestValue)), codec & Row.largestCodec)
     tagSize = codec >> Row.codecBits
-    seal = bits(12)
+    seal = bits(13)
     isSound =
       record.version != 0 && idle >= 0 && size >= 0 && size <= Row.largestValue
       && tagSize >= 0 && tagSize <= Int64(Extended.longestTag)
   }
+
+  /// True if the row is replaced and touched in its slot.
+  var isLong: Bool { file == nil && Charge.isLong(charge) }
 
   /// True if the row has a tag, and so another row in the table of tags.
   var hasTag: Bool { tagSize > 0 }
@@ -147,7 +152,7 @@ enum Charge {
   @inline(never)
   static func of(key: Int, value: Int, extended: Int, tag: Int, inFile: Bool) -> Int64 {
     let payload = columns + key + extended + (inFile ? 24 : value)
-    // A new row goes behind the last one, and a replaced row leaves its place empty: where pages
+    // A new row goes behind the last one, and a row that goes leaves its place empty: where pages
     // have several rows, they are about three quarters full once entries have been replaced in any
     // order. Keys come in any order, which leaves the pages of their index about two thirds full.
     let row = share(payload, mostLocal: 4061)
@@ -156,6 +161,10 @@ enum Charge {
       + (tag == 0 ? 0 : Int64(share(rowid + tag + key, mostLocal: 1002) * 3 / 2))
       + (inFile ? Int64(rounded(value)) : 0)
   }
+
+  /// Whether a page has three rows of this charge at most, if their values are in them. To delete
+  /// such a row and to insert another one changes more pages than to replace its value.
+  static func isLong(_ charge: Int64) -> Bool { charge >= Int64(page) * 3 / 8 }
 
   /// The part of a b-tree's pages that a payload takes up.
   private static func share(_ payload: Int, mostLocal: Int) -> Int {

@@ -11,7 +11,7 @@
 ///
 /// This is right since ids only grow, and a transaction that deletes a row, or changes sums in any
 /// other way, writes the meta row unless it puts or touches a row after that. A put leaves the
-/// newest row in its place only if that row has the sums already (`Transaction.staysInPlace`). A
+/// newest row its id only if that row has the sums already (`Transaction.staysInPlace`). A
 /// row's totals that cannot be are passed over: the sums are then the meta row's, until a check
 /// counts the rows.
 struct Sums {
@@ -25,16 +25,25 @@ struct Sums {
   let lastID: Int64
 
   /// The meta row with the sums. What else it has follows from `more` on: next_version, idle, the
-  /// six limits, and what an opening reads besides.
+  /// six limits, and what an opening reads besides. The newest row is the one with the highest id
+  /// that is not a slot, or the one in the last slot (RowScan). Damage may have made an id a text,
+  /// which SQLite takes for greater than all numbers.
   static let query: StaticString = """
     SELECT m.generation, ifnull(e.total_count, m.count), ifnull(e.total_bytes, m.bytes), m.dead,
       max(m.last_time, ifnull(e.created, 0)),
-      max(m.newest, ifnull((SELECT max(id) FROM entries), 0)),
+      max(m.newest, ifnull((SELECT max(slot) FROM entries), 0),
+        ifnull((SELECT max(id) FROM entries WHERE id > slot AND id <= 9223372036854775807), 0)),
       m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
       m.time_to_idle, m.min_free,
       m.storage, m.clean, m.boot_id, m.boot_offset, m.durability, m.has_limits
     FROM meta m LEFT JOIN entries e
-      ON e.id = (SELECT max(id) FROM entries) AND e.id > m.newest
+      ON e.slot = ifnull(
+          (SELECT slot FROM entries
+            WHERE id > slot AND id > (SELECT max(slot) FROM entries)
+              AND id <= 9223372036854775807
+            ORDER BY id DESC LIMIT 1),
+          (SELECT max(slot) FROM entries))
+        AND max(e.slot, ifnull(e.id, 0)) > m.newest
         AND e.total_count BETWEEN 0 AND 1152921504606846975
         AND e.total_bytes BETWEEN 0 AND 1152921504606846975
     WHERE m.id = 1

@@ -59,17 +59,22 @@ struct Transaction: ~Copyable {
     max(row.record.accessed, accesses.latest(key))
   }
 
-  /// Whether a put of the row's key leaves the row where it is: the row is the newest one, so no
-  /// order changes, and has the sums (Sums). Not if more than the row would change, as with a file
-  /// or a tag, nor if the row gets or loses an expiry of its own, by which the sweep knows the ids
-  /// that it need not look at again (Sweeper).
+  /// Whether a put of the row's key leaves the row in its slot: the row keeps its id, or is long
+  /// and stays so. Not if more than the row would change, as with a file or a tag.
   func staysInPlace(_ row: Row, _ write: QueuedWrite) -> Bool {
-    guard write.kind == .put, write.refusal == .none, let entry = write.entry,
-      row.id == manifest.lastID, row.id > manifest.newestOfMeta, row.isSound
+    guard write.kind == .put, write.refusal == .none, let entry = write.entry, row.isSound,
+      row.generation == meta.generation, row.file == nil, write.file == nil, !row.hasTag,
+      entry.tagSize == 0
     else { return false }
-    return row.generation == meta.generation && row.file == nil && write.file == nil
-      && !row.hasTag && entry.tagSize == 0
-      && (row.record.expires == 0) == (entry.record.expires == 0)
+    return keepsID(row, write) || (row.isLong && write.isLong)
+  }
+
+  /// Whether a put leaves the row its id: the row is the newest one, so no order changes, and has
+  /// the sums (Sums). Not if the row gets or loses an expiry of its own, by which the sweep knows
+  /// the ids that it need not look at again (Sweeper).
+  private func keepsID(_ row: Row, _ write: QueuedWrite) -> Bool {
+    row.id == manifest.lastID && row.id > manifest.newestOfMeta
+      && (row.record.expires == 0) == (write.entry!.record.expires == 0)
   }
 
   /// The row of a put in place of the key's old one, if there is one. One that has not been deleted
@@ -82,10 +87,12 @@ struct Transaction: ~Copyable {
     after.count += 1
     after.bytes += write.charge
     let isInPlace = old.isThere && !old.isDeleted
-    try manifest.put(write, after, seal: seal, isInPlace: isInPlace)
+    let keepsID = isInPlace && keepsID(old.row, write)
+    try manifest.put(
+      write, after, seal: seal, in: isInPlace ? old.row.slot : nil, keepsID: keepsID)
     if old.isThere { try noteFile(of: old.row) }
     meta = after
-    if isInPlace { oldestOwn = min(oldestOwn, manifest.lastID) }
+    if keepsID { oldestOwn = min(oldestOwn, manifest.lastID) }
     hasChanged = true
     isCarried = true
   }
@@ -169,6 +176,11 @@ struct Transaction: ~Copyable {
     try delete(victim)
     return true
   }
+}
+
+extension QueuedWrite {
+  /// True of a put whose row is long (`Row.isLong`).
+  var isLong: Bool { file == nil && Charge.isLong(charge) }
 }
 
 /// Entries that went without a call that removed them, with their versions and the causes.
