@@ -7,7 +7,7 @@ import Testing
   static let limit: UInt64 = 64 << 20
   private static let idle = 32 << 20
 
-  /// A budget that `#expect` can take apart.
+  /// A budget that closures can take.
   final class Bench {
     private let budget: Budget
 
@@ -29,9 +29,9 @@ import Testing
   /// Puts lower the limit step by step, by their charges, down to what idle bytes leave.
   @Test func putsPayForIdleBytesInSteps() throws {
     let budget = try Bench()
-    #expect(!budget.isTooMuch(1 << 20))
-    #expect(budget.isTooMuch(BudgetTests.idle))
-    #expect(budget.reserve(60 << 20))
+    expect(!budget.isTooMuch(1 << 20))
+    expect(budget.isTooMuch(BudgetTests.idle))
+    expect(budget.reserve(60 << 20))
     var cost: UInt64 = 60 << 20
     let charge: UInt64 = 1 << 20
     var steps = 0
@@ -40,45 +40,45 @@ import Testing
       if budget.hasRoom(charge) { break }
       // As a put that evicts: three for one.
       budget.release(3 * charge)
-      #expect(budget.reserve(charge))
+      expect(budget.reserve(charge))
       cost -= 2 * charge
       steps += 1
     }
     // Less by the holes that other tests have in the heap.
     let left = BudgetTests.limit - (UInt64(BudgetTests.idle) - BudgetTests.limit / 32 - 256 << 10)
-    #expect(cost <= left && cost > left - 8 * charge)
-    #expect(budget.isWithinLimits && budget.limit == BudgetTests.limit)
+    expect(cost <= left && cost > left - 8 * charge)
+    expect(budget.isWithinLimits && budget.limit == BudgetTests.limit)
   }
 
   /// The limit is as low as the idle bytes of this moment say, and not lower with each put.
   @Test func theLimitFollowsTheIdleBytes() throws {
     let budget = try Bench()
     for _ in 0..<100 { budget.pay(1 << 20, 8 << 20) }
-    #expect(budget.reserve(50 << 20))
+    expect(budget.reserve(50 << 20))
     budget.release(50 << 20)
     budget.addPlaces(9000)
     budget.addPlaces(-1000)
-    #expect(budget.idle(80) == 8000)
-    #expect(budget.reserve(1 << 20))
-    #expect(budget.idle(80) == 7920)
+    expect(budget.idle(80) == 8000)
+    expect(budget.reserve(1 << 20))
+    expect(budget.idle(80) == 7920)
   }
 
   /// A put larger than the lowered limit has room once all else has gone.
   @Test func theLargestEntryFitsUnderALoweredLimit() throws {
     let budget = try Bench()
     budget.pay(100, BudgetTests.idle)
-    #expect(!budget.reserve(60 << 20))
+    expect(!budget.reserve(60 << 20))
     budget.pay(60 << 20, BudgetTests.idle)
-    #expect(budget.reserve(60 << 20))
+    expect(budget.reserve(60 << 20))
   }
 
   /// The limit rises again as entries come, when the idle bytes are gone.
   @Test func theLimitRisesAgain() throws {
     let budget = try Bench()
     budget.pay(100, BudgetTests.idle)
-    #expect(budget.isPaying)
+    expect(budget.isPaying)
     for _ in 0..<200 { budget.pay(1 << 20, 0) }
-    #expect(budget.reserve(BudgetTests.limit))
+    expect(budget.reserve(BudgetTests.limit))
   }
 
   /// Costs of the caller's own need not be bytes: such a tier pays nothing.
@@ -87,10 +87,10 @@ import Testing
     budget.pay(100, BudgetTests.idle)
     budget.noteOwnCost()
     budget.pay(100, BudgetTests.idle)
-    #expect(!budget.isPaying)
-    #expect(budget.reserve(BudgetTests.limit))
+    expect(!budget.isPaying)
+    expect(budget.reserve(BudgetTests.limit))
     let without = try Bench(limit: 0)
     without.pay(100, BudgetTests.idle)
-    #expect(without.reserve(1 << 62))
+    expect(without.reserve(1 << 62))
   }
 }

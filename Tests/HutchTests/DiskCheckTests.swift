@@ -17,10 +17,10 @@ import Testing
   @Test func findsNothingWhereNothingIs() throws {
     let disk = try filled()
     let report = try check(disk)
-    #expect(report.isSound)
-    #expect(report.entries == 400 && report.bytes == 40 * 5000 + 360 * 100)
-    #expect(try check(disk, quick: true).isSound && disk.tier.stats.damaged == 0)
-    #expect(disk.tier.stats.hits == 0)
+    expect(report.isSound)
+    expect(report.entries == 400 && report.bytes == 40 * 5000 + 360 * 100)
+    expect(try check(disk, quick: true).isSound && disk.tier.stats.damaged == 0)
+    expect(disk.tier.stats.hits == 0)
     disk.checkInvariants()
   }
 
@@ -36,12 +36,12 @@ import Testing
     try FileManager.default.removeItem(atPath: folder + files[0])
     truncate(folder + files[1], 17)
     let report = try check(disk)
-    #expect(report.damaged == 7 || report.damaged == 6, "k10's file may be one of the two")
-    #expect(report.entries == 400 - report.damaged)
-    #expect(report.counters == 0 && report.manifest == 0)
-    #expect(report.orphans <= 1)
-    #expect(disk.tier.stats.count == report.entries)
-    #expect(try check(disk).isSound)
+    expect(report.damaged == 7 || report.damaged == 6, "k10's file may be one of the two")
+    expect(report.entries == 400 - report.damaged)
+    expect(report.counters == 0 && report.manifest == 0)
+    expect(report.orphans <= 1)
+    expect(disk.tier.stats.count == report.entries)
+    expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 
@@ -50,8 +50,8 @@ import Testing
     disk.query("UPDATE entries SET size = -5 WHERE key = CAST('k3' AS BLOB)")
     disk.query("UPDATE entries SET value = zeroblob(100) WHERE key = CAST('k1' AS BLOB)")
     let report = try check(disk, quick: true)
-    #expect(report.damaged == 1 && report.entries == 399 && report.bytes == 0)
-    #expect(try check(disk).damaged == 1)
+    expect(report.damaged == 1 && report.entries == 399 && report.bytes == 0)
+    expect(try check(disk).damaged == 1)
   }
 
   @Test func quickSeesFilesThatAreMissingOrCut() throws {
@@ -61,8 +61,8 @@ import Testing
     try FileManager.default.removeItem(atPath: folder + files[0])
     truncate(folder + files[1], 17)
     let report = try check(disk, quick: true)
-    #expect(report.damaged == 2 && report.entries == 398)
-    #expect(try check(disk).isSound)
+    expect(report.damaged == 2 && report.entries == 398)
+    expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 
@@ -74,28 +74,28 @@ import Testing
       try Data([1, 2, 3]).write(to: URL(fileURLWithPath: folder + "/" + name))
     }
     let report = try check(disk)
-    #expect(report.orphans == 2 && report.damaged == 0 && report.entries == 400)
-    #expect(try check(disk).orphans == 0)
+    expect(report.orphans == 2 && report.damaged == 0 && report.entries == 400)
+    expect(try check(disk).orphans == 0)
     disk.checkInvariants()
   }
 
   @Test func setsTheSumsRight() throws {
     let disk = try filled()
     // The tier keeps its meta row in memory: wrong sums come from outside, between two openings.
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("UPDATE meta SET count = 17, bytes = bytes + 5000, dead = 999")
     try disk.open()
     let report = try check(disk)
-    #expect(report.counters == 1 && report.damaged == 0)
-    #expect(disk.tier.stats.count == 400)
+    expect(report.counters == 1 && report.damaged == 0)
+    expect(disk.tier.stats.count == 400)
     disk.put("new", [1])
     disk.checkInvariants()
-    #expect(try check(disk).isSound)
+    expect(try check(disk).isSound)
   }
 
   @Test func aWrongNumberInTheHeadCostsNoEntry() throws {
     let disk = try filled()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     // The largest root page, which reads do not need.
     let file = try #require(FileHandle(forUpdatingAtPath: disk.path + "/manifest.sqlite"))
     try file.seek(toOffset: 52)
@@ -103,24 +103,24 @@ import Testing
     try file.close()
     try disk.open()
     let report = try check(disk)
-    #expect(report.manifest == 1)
-    #expect(report.entries == 400)
-    #expect(try check(disk).isSound)
-    #expect(disk.tier.stats.count == 400)
+    expect(report.manifest == 1)
+    expect(report.entries == 400)
+    expect(try check(disk).isSound)
+    expect(disk.tier.stats.count == 400)
     disk.checkInvariants()
     try disk.reopen()
-    #expect(try check(disk).isSound)
+    expect(try check(disk).isSound)
   }
 
   @Test func makesAnIndexAnew() throws {
     // So few that the index has one page.
     let disk = try filled(60)
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     // An index that lacks rows: SQLite's own way of damaging one.
     disk.query("PRAGMA writable_schema = ON")
     let root = disk.query(
       "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_entries_1'")[0][0]
-    #expect(root > 0)
+    expect(root > 0)
     let file = FileHandle(forUpdatingAtPath: disk.path + "/manifest.sqlite")!
     // An empty leaf page of an index.
     file.seek(toFileOffset: UInt64((root - 1) * 4096))
@@ -134,12 +134,12 @@ import Testing
     disk.maintain()
     for _ in 0..<3 { for i in 0..<20 { _ = try? disk.get("k\(i)") } }
     let report = try check(disk)
-    #expect(report.manifest > 0 && report.entries == 60)
-    #expect(disk.tier.isUp && disk.tier.stats.count == 60)
+    expect(report.manifest > 0 && report.entries == 60)
+    expect(disk.tier.isUp && disk.tier.stats.count == 60)
     let entries = try check(disk)
-    #expect(entries.isSound && entries.entries == 60)
+    expect(entries.isSound && entries.entries == 60)
     for i in 0..<60 {
-      #expect(try disk.get("k\(i)") == DiskFixture.bytes(i % 10 == 0 ? 5000 : 100))
+      expect(try disk.get("k\(i)") == DiskFixture.bytes(i % 10 == 0 ? 5000 : 100))
     }
     disk.checkInvariants()
   }
@@ -150,7 +150,7 @@ import Testing
       if thread == 0 {
         for _ in 0..<5 {
           let report = try! check(disk)
-          #expect(report.isSound)
+          expect(report.isSound)
         }
         return
       }
@@ -161,13 +161,13 @@ import Testing
         case 4 where i % 100 == 4 && thread == 1: disk.clear()
         default:
           let value = DiskFixture.bytes(i % 7 == 0 ? 4000 : 50, seed: UInt64(i))
-          #expect(disk.put(key, value).outcome == .stored)
-          if let found = try! disk.get(key) { #expect(found == value) }
+          expect(disk.put(key, value).outcome == .stored)
+          if let found = try! disk.get(key) { expect(found == value) }
         }
       }
     }
     disk.maintain()
-    #expect(try check(disk).isSound)
+    expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 }

@@ -46,24 +46,24 @@ import Testing
     let isHarmless =
       change.hasPrefix("charge") || change.hasPrefix("created")
     if !isHarmless {
-      #expect(try disk.info("k3") == nil || disk.get("k3") == nil)
-      #expect(try disk.get("k3") == nil)
-      #expect(disk.tier.stats.damaged == 1)
+      expect(try disk.info("k3") == nil || disk.get("k3") == nil)
+      expect(try disk.get("k3") == nil)
+      expect(disk.tier.stats.damaged == 1)
     }
     for i in 0..<10 where i != 3 {
-      #expect(try disk.get("k\(i)") == DiskFixture.bytes(100, seed: UInt64(i)))
+      expect(try disk.get("k\(i)") == DiskFixture.bytes(100, seed: UInt64(i)))
     }
     disk.maintain()
-    #expect(disk.tier.isUp)
+    expect(disk.tier.isUp)
     if !isHarmless {
-      #expect(disk.query("SELECT count(*) FROM entries WHERE key = \(hex("k3"))")[0][0] == 0)
-      #expect(disk.dropped.all == ["k3"])
+      expect(disk.query("SELECT count(*) FROM entries WHERE key = \(hex("k3"))")[0][0] == 0)
+      expect(disk.dropped.all == ["k3"])
       if !change.hasPrefix("generation") { disk.checkInvariants() }
     }
     disk.put("k3", [3])
-    #expect(try disk.get("k3") == [3])
+    expect(try disk.get("k3") == [3])
     for i in 0..<10 { disk.remove("k\(i)") }
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
   }
 
   @Test func keysThatNoCacheHasAreNotGivenOut() throws {
@@ -73,10 +73,10 @@ import Testing
     disk.query("UPDATE entries SET key = x'' WHERE key = \(hex("k0"))")
     disk.query("UPDATE entries SET key = zeroblob(100000) WHERE key = \(hex("k1"))")
     disk.query("UPDATE entries SET key = 'text' WHERE key = \(hex("k2"))")
-    #expect(try disk.keys(page: 1) == ["k3"])
+    expect(try disk.keys(page: 1) == ["k3"])
     disk.time.advance(seconds: 11)
     disk.maintain()
-    #expect(Set(disk.dropped.all) == ["text", "k3"])
+    expect(Set(disk.dropped.all) == ["text", "k3"])
     disk.checkInvariants()
   }
 
@@ -85,8 +85,8 @@ import Testing
     let disk = try DiskFixture()
     disk.put("k", DiskFixture.bytes(50_000))
     disk.query("UPDATE entries SET size = 70000000000000")
-    #expect(try disk.get("k") == nil)
-    #expect(disk.tier.stats.damaged == 1)
+    expect(try disk.get("k") == nil)
+    expect(disk.tier.stats.damaged == 1)
     disk.maintain()
     disk.checkInvariants()
   }
@@ -99,13 +99,13 @@ import Testing
     Array("k".utf8).withUnsafeBytes {
       disk.tier.queue.barDamaged($0, disk.tier.hash.entry($0), version: old.version)
     }
-    #expect(try disk.get("k") == [2])
-    #expect(try disk.info("k") != nil)
-    #expect(try disk.touch("k", timeToLive: 5 * second).existed)
-    #expect(try disk.get("k") == [2])
+    expect(try disk.get("k") == [2])
+    expect(try disk.info("k") != nil)
+    expect(try disk.touch("k", timeToLive: 5 * second).existed)
+    expect(try disk.get("k") == [2])
     disk.maintain()
-    #expect(!disk.tier.queue.hasBars)
-    #expect(try disk.get("k") == [2])
+    expect(!disk.tier.queue.hasBars)
+    expect(try disk.get("k") == [2])
     disk.checkInvariants()
   }
 
@@ -131,8 +131,8 @@ import Testing
     disk.put("b", [2])
     disk.query("DELETE FROM entries WHERE key = \(hex("a"))")
     disk.query("UPDATE entries SET key = \(hex("a")) WHERE key = \(hex("b"))")
-    #expect(try disk.get("a") == nil)
-    #expect(disk.tier.stats.damaged == 1)
+    expect(try disk.get("a") == nil)
+    expect(disk.tier.stats.damaged == 1)
   }
 
   @Test(arguments: ["gone", "short", "long", "changed", "folder"])
@@ -154,14 +154,14 @@ import Testing
       try FileManager.default.createDirectory(
         atPath: path, withIntermediateDirectories: false)
     }
-    #expect(try disk.get("k2") == nil)
-    #expect(try disk.info("k2") == nil)
-    #expect(disk.tier.stats.damaged == 1)
+    expect(try disk.get("k2") == nil)
+    expect(try disk.info("k2") == nil)
+    expect(disk.tier.stats.damaged == 1)
     for i in [0, 1, 3] {
-      #expect(try disk.get("k\(i)") == DiskFixture.bytes(50_000, seed: UInt64(i)))
+      expect(try disk.get("k\(i)") == DiskFixture.bytes(50_000, seed: UInt64(i)))
     }
     disk.put("k2", [2])
-    #expect(try disk.get("k2") == [2])
+    expect(try disk.get("k2") == [2])
     disk.maintain()
     disk.checkInvariants()
   }
@@ -170,10 +170,10 @@ import Testing
     let disk = try DiskFixture()
     disk.put("a", [1])
     disk.query("UPDATE entries SET codec = 9")
-    #expect(try disk.get("a") == nil)
+    expect(try disk.get("a") == nil)
     disk.maintain()
-    #expect(disk.tier.stats.damaged == 0)
-    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 1)
+    expect(disk.tier.stats.damaged == 0)
+    expect(disk.query("SELECT count(*) FROM entries")[0][0] == 1)
   }
 
   // MARK: the manifest
@@ -185,15 +185,15 @@ import Testing
   @Test(arguments: ["", "no database, this", String(repeating: "x", count: 100_000)])
   func aFileThatIsNoDatabaseIsSetAside(content: String) throws {
     let disk = try DiskFixture()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     try Data(content.utf8).write(to: URL(fileURLWithPath: disk.path + "/manifest.sqlite"))
     try disk.open()
     disk.put("a", [1])
-    #expect(try disk.get("a") == [1])
+    expect(try disk.get("a") == [1])
     let names = damagedNames(disk)
-    #expect(names.count == 1)
+    expect(names.count == 1)
     let aside = try Data(contentsOf: URL(fileURLWithPath: disk.path + "/" + names[0]))
-    #expect(aside.count == content.utf8.count)
+    expect(aside.count == content.utf8.count)
     disk.checkInvariants()
   }
 
@@ -210,19 +210,19 @@ import Testing
   func aManifestThatCannotBeIsSetAside(change: String) throws {
     let disk = try DiskFixture()
     disk.put("a", DiskFixture.bytes(50_000))
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query(change)
     try disk.open()
-    #expect(damagedNames(disk).count == 1)
-    #expect(try disk.get("a") == nil)
+    expect(damagedNames(disk).count == 1)
+    expect(try disk.get("a") == nil)
     disk.put("b", [1])
     // The content file of the entry that was lost has no row now.
     disk.maintain()
     disk.checkInvariants()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query(change)
     try disk.open()
-    #expect(damagedNames(disk).count == 1, "one is kept")
+    expect(damagedNames(disk).count == 1, "one is kept")
   }
 
   @Test func aManifestThatLacksAColumnIsClosed() throws {
@@ -234,28 +234,28 @@ import Testing
       }.count
     }
     let disk = try DiskFixture()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("ALTER TABLE entries DROP COLUMN uses")
     try disk.open()
-    #expect(damagedNames(disk).count == 1 && open() == 0)
+    expect(damagedNames(disk).count == 1 && open() == 0)
     disk.put("k", [1])
-    #expect(try disk.get("k") == [1])
+    expect(try disk.get("k") == [1])
   }
 
   @Test func whatWasSetAsideGoesAfterAWeek() throws {
     let disk = try DiskFixture()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     try Data("x".utf8).write(to: URL(fileURLWithPath: disk.path + "/manifest.sqlite"))
     try disk.open()
     disk.maintain()
-    #expect(damagedNames(disk).count == 1)
+    expect(damagedNames(disk).count == 1)
     let directory = try Directory.open(path: disk.path)
     ManifestFile.removeOldDamaged(
       in: directory, at: Clock.read(CLOCK_REALTIME) + 6 * 86_400 * second)
-    #expect(damagedNames(disk).count == 1)
+    expect(damagedNames(disk).count == 1)
     ManifestFile.removeOldDamaged(
       in: directory, at: Clock.read(CLOCK_REALTIME) + 8 * 86_400 * second)
-    #expect(damagedNames(disk).isEmpty)
+    expect(damagedNames(disk).isEmpty)
   }
 
   @Test func anotherProgramsDatabaseIsLeftAlone() throws {
@@ -265,15 +265,15 @@ import Testing
     disk.query("CREATE TABLE mine (a)")
     let before = try Data(contentsOf: URL(fileURLWithPath: disk.path + "/manifest.sqlite"))
     expectFailure(.badDirectory) { try disk.open() }
-    #expect(disk.entries == ["manifest.sqlite"])
-    #expect(
+    expect(disk.entries == ["manifest.sqlite"])
+    expect(
       try Data(contentsOf: URL(fileURLWithPath: disk.path + "/manifest.sqlite")) == before)
   }
 
   @Test func aNewerFormatIsNotTouched() throws {
     let disk = try DiskFixture()
     disk.put("a", [1])
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("PRAGMA user_version = \(ManifestFile.format + 1)")
     try FileManager.default.removeItem(atPath: disk.path + "/hutch.lock")
     func state() throws -> [String: Data] {
@@ -286,8 +286,8 @@ import Testing
     let before = try state()
     let names = disk.entries
     expectFailure(.newerFormat) { try disk.open() }
-    #expect(try state() == before)
-    #expect(disk.entries == names)
+    expect(try state() == before)
+    expect(disk.entries == names)
   }
 
   @Test func aNewerFormatInTheLogAlone() throws {
@@ -303,14 +303,14 @@ import Testing
   @Test func afterALossOfPowerSQLiteIsAsked() throws {
     let disk = try DiskFixture()
     for i in 0..<2000 { disk.put("k\(i)", DiskFixture.bytes(200)) }
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     let manifest = disk.path + "/manifest.sqlite"
 
     // Of another boot and not closed, but whole: it goes on.
     disk.query("UPDATE meta SET clean = 0, boot_id = x'00112233445566778899aabbccddeeff'")
     try disk.open()
-    #expect(disk.tier.stats.count == 2000)
-    #expect(disk.close() == nil)
+    expect(disk.tier.stats.count == 2000)
+    expect(disk.close() == nil)
 
     // Pages of different ages. Of a durability that syncs there are none, and nothing is asked.
     var bytes = try Data(contentsOf: URL(fileURLWithPath: manifest))
@@ -325,8 +325,8 @@ import Testing
       """)
     disk.options.durability = .power
     try disk.open()
-    #expect(disk.tier.stats.count == 2000)
-    #expect(damagedNames(disk).isEmpty)
+    expect(disk.tier.stats.count == 2000)
+    expect(damagedNames(disk).isEmpty)
     disk.close()
     try? FileManager.default.removeItem(atPath: manifest + "-wal")
 
@@ -334,11 +334,11 @@ import Testing
     try whole.write(to: URL(fileURLWithPath: manifest))
     disk.query("UPDATE meta SET clean = 0, durability = 1")
     try disk.open()
-    #expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
+    expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
     disk.close()
-    #expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
+    expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
     try disk.open()
-    #expect(disk.query("SELECT durability FROM meta")[0][0] == 2)
+    expect(disk.query("SELECT durability FROM meta")[0][0] == 2)
     disk.close()
     disk.options.durability = .process
 
@@ -348,8 +348,8 @@ import Testing
       UPDATE meta SET clean = 0, durability = 1, boot_id = x'00112233445566778899aabbccddeeff'
       """)
     try disk.open()
-    #expect(disk.tier.stats.count == 0)
-    #expect(damagedNames(disk).count == 1)
+    expect(disk.tier.stats.count == 0)
+    expect(damagedNames(disk).count == 1)
     disk.put("a", [1])
     disk.checkInvariants()
   }
@@ -357,7 +357,7 @@ import Testing
   @Test func aMalformedPageAtRunTime() throws {
     let disk = try DiskFixture()
     for i in 0..<3000 { disk.put("k\(i)", DiskFixture.bytes(200)) }
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     let manifest = disk.path + "/manifest.sqlite"
     var bytes = try Data(contentsOf: URL(fileURLWithPath: manifest))
     for page in stride(from: 8, to: bytes.count / 4096, by: 1) {
@@ -368,15 +368,15 @@ import Testing
     try disk.open()
     for i in 0..<3000 {
       let value = try disk.get("k\(i)")
-      #expect(value == nil || value == DiskFixture.bytes(200))
+      expect(value == nil || value == DiskFixture.bytes(200))
       disk.put("k\(i)", DiskFixture.bytes(200))
       if i % 100 == 0 { disk.maintain() }
     }
     disk.maintain()
-    #expect(disk.tier.isUp)
-    #expect(damagedNames(disk).count == 1)
+    expect(disk.tier.isUp)
+    expect(damagedNames(disk).count == 1)
     disk.put("z", [1])
-    #expect(try disk.get("z") == [1])
+    expect(try disk.get("z") == [1])
     disk.maintain()
     disk.checkInvariants()
   }

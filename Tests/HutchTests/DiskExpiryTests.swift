@@ -16,20 +16,20 @@ import Testing
     disk.put("long", [3], timeToLive: 100 * second)
     disk.put("ever", [4], timeToLive: Record.never)
     disk.time.advance(seconds: 1.99)
-    #expect(try disk.keys().count == 4)
+    expect(try disk.keys().count == 4)
     disk.time.advance(seconds: 0.01)
-    #expect(try disk.get("short") == nil)
-    #expect(try disk.info("short") == nil)
-    #expect(try disk.keys() == ["ever", "long", "tier"])
+    expect(try disk.get("short") == nil)
+    expect(try disk.info("short") == nil)
+    expect(try disk.keys() == ["ever", "long", "tier"])
     disk.time.advance(seconds: 8)
-    #expect(try disk.get("tier") == nil)
+    expect(try disk.get("tier") == nil)
     disk.time.advance(seconds: 1e6)
-    #expect(try disk.get("long") == nil)
-    #expect(try disk.get("ever") == [4])
+    expect(try disk.get("long") == nil)
+    expect(try disk.get("ever") == [4])
     disk.maintain()
-    #expect(disk.tier.stats.count == 1)
-    #expect(disk.tier.stats.expirations == 3)
-    #expect(Set(disk.dropped.all) == ["short", "tier", "long"])
+    expect(disk.tier.stats.count == 1)
+    expect(disk.tier.stats.expirations == 3)
+    expect(Set(disk.dropped.all) == ["short", "tier", "long"])
     disk.checkInvariants()
   }
 
@@ -37,9 +37,9 @@ import Testing
     let disk = try fixture(timeToLive: second)
     disk.put("k", [1])
     disk.time.advance(seconds: 2)
-    #expect(!disk.put("k", [2]).existed)
+    expect(!disk.put("k", [2]).existed)
     disk.time.advance(seconds: 2)
-    #expect(!disk.remove("k").existed)
+    expect(!disk.remove("k").existed)
     disk.checkInvariants()
   }
 
@@ -57,8 +57,8 @@ import Testing
       disk.submit(write)
     }
     for write in [add, early] { disk.complete(write) }
-    #expect(!add.isUnmet && add.existing == 0)
-    #expect(try disk.get("key") == [3])
+    expect(!add.isUnmet && add.existing == 0)
+    expect(try disk.get("key") == [3])
     disk.checkInvariants()
   }
 
@@ -71,10 +71,10 @@ import Testing
     for i in 0..<20 { try disk.touch("tier\(i)") }
     disk.time.advance(seconds: 6)
     disk.maintain()
-    #expect(disk.tier.stats.count == 620)
+    expect(disk.tier.stats.count == 620)
     disk.time.advance(seconds: 5)
     disk.maintain()
-    #expect(disk.tier.stats.count == 600)
+    expect(disk.tier.stats.count == 600)
     disk.checkInvariants()
   }
 
@@ -85,19 +85,19 @@ import Testing
     disk.put("c", [1])
     for _ in 0..<5 {
       disk.time.advance(seconds: 6)
-      #expect(try disk.get("a") == [1])
+      expect(try disk.get("a") == [1])
       disk.maintain()
     }
-    #expect(try disk.get("b") == nil)
-    #expect(try disk.get("c") == [1])
-    #expect(disk.tier.stats.count == 2)
+    expect(try disk.get("b") == nil)
+    expect(try disk.get("c") == [1])
+    expect(disk.tier.stats.count == 2)
     // What was gathered is in the row when it is flushed, or at the end.
     try disk.reopen()
     disk.time.advance(seconds: 6)
-    #expect(try disk.get("a") == [1])
+    expect(try disk.get("a") == [1])
     disk.time.advance(seconds: 11)
     disk.maintain()
-    #expect(disk.tier.stats.count == 1)
+    expect(disk.tier.stats.count == 1)
     disk.checkInvariants()
   }
 
@@ -111,11 +111,11 @@ import Testing
     Array("k8".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: read) }
     disk.time.advance(seconds: 2)
     disk.maintain()
-    #expect(try disk.keys() == ["ever", "k7", "k8"])
-    #expect(disk.tier.stats.count == 3)
+    expect(try disk.keys() == ["ever", "k7", "k8"])
+    expect(disk.tier.stats.count == 3)
     try disk.tier.setLimits(TierLimits(ages: Ages(timeToIdle: second)), at: disk.moment)
     disk.maintain()
-    #expect(try disk.keys() == ["ever"])
+    expect(try disk.keys() == ["ever"])
     disk.checkInvariants()
   }
 
@@ -124,14 +124,14 @@ import Testing
     for i in 0..<5000 { disk.put("k\(i)", [1]) }
     disk.time.advance(seconds: 100)
     for i in 0..<5000 { _ = try disk.get("k\(i)") }
-    #expect(disk.query("SELECT count(*) FROM entries WHERE uses > 0")[0][0] == 0)
+    expect(disk.query("SELECT count(*) FROM entries WHERE uses > 0")[0][0] == 0)
     try disk.tier.flush(at: disk.moment)
     // Bounded, and lossy by design.
-    #expect(
+    expect(
       disk.query("SELECT count(*) FROM entries WHERE uses = 1")[0][0]
         == Int64(AccessTimes.capacity))
     let now = disk.moment.time
-    #expect(disk.query("SELECT max(accessed) FROM entries")[0][0] == now)
+    expect(disk.query("SELECT max(accessed) FROM entries")[0][0] == now)
     disk.checkInvariants()
   }
 
@@ -141,10 +141,10 @@ import Testing
     disk.put("own", [1], timeToLive: 10 * second)
     disk.time.advance(seconds: -3600)
     disk.put("now", [1])
-    #expect(try disk.keys() == ["later", "now", "own"])
+    expect(try disk.keys() == ["later", "now", "own"])
     disk.time.advance(seconds: 11)
-    #expect(try disk.get("now") == nil)
-    #expect(try disk.get("later") == [1])
+    expect(try disk.get("now") == nil)
+    expect(try disk.get("later") == [1])
     disk.maintain()
     disk.checkInvariants()
   }
@@ -153,7 +153,7 @@ import Testing
     let disk = try fixture()
     disk.put("k", [1], timeToLive: 10 * second)
     disk.put("ever", [1])
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     let future = Clock.read(0) + 3600 * second
     disk.query(
       """
@@ -163,27 +163,27 @@ import Testing
     disk.query("UPDATE meta SET boot_id = x'00112233445566778899aabbccddeeff'")
     disk.query("UPDATE meta SET last_time = \(future)")
     try disk.open(hostsClock: false)
-    #expect(try disk.get("k") == [1])
+    expect(try disk.get("k") == [1])
     disk.maintain()
     let now = disk.moment.time
     let row = disk.query("SELECT created, expires FROM entries WHERE expires > 0")[0]
-    #expect(abs(row[0] - now) < 60 * second)
-    #expect(row[1] - row[0] == 10 * second)
-    #expect(disk.query("SELECT max(created) FROM entries")[0][0] <= now)
+    expect(abs(row[0] - now) < 60 * second)
+    expect(row[1] - row[0] == 10 * second)
+    expect(disk.query("SELECT max(created) FROM entries")[0][0] <= now)
     disk.checkInvariants()
   }
 
   @Test func withinABootTheFirstAnchorCounts() throws {
     let disk = try fixture()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     try disk.open(hostsClock: false)
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     let offset = disk.query("SELECT boot_offset FROM meta")[0][0]
     // As if the wall clock had been an hour ahead when the boot's first opening asked it.
     disk.query("UPDATE meta SET boot_offset = \(offset + 3600 * second)")
     try disk.open(hostsClock: false)
     let ahead = disk.moment.time - Clock.read(0)
-    #expect(abs(ahead - 3600 * second) < 60 * second)
+    expect(abs(ahead - 3600 * second) < 60 * second)
   }
 
   @Test func theIndexServesTheSweep() throws {
@@ -194,12 +194,12 @@ import Testing
       WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= 5
       ORDER BY expires LIMIT 9
       """, column: 3)
-    #expect(plan.count == 1 && plan[0].contains("entries_expires"))
+    expect(plan.count == 1 && plan[0].contains("entries_expires"))
     disk.put("k", [1], timeToLive: second)
     disk.put("never", [1], timeToLive: Record.never)
     disk.put("none", [1])
     // The index holds what has an end of its own, and nothing else.
-    #expect(
+    expect(
       disk.query(
         """
         SELECT count(*) FROM entries INDEXED BY entries_expires

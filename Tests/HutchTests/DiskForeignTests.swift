@@ -18,7 +18,7 @@ import Testing
 
   private func check(_ path: String, _ names: [String]) {
     for name in names {
-      #expect(
+      expect(
         (try? String(contentsOfFile: path + "/" + name, encoding: .utf8)) == "mine: \(name)",
         "\(name)")
     }
@@ -37,14 +37,14 @@ import Testing
     disk.options.sharing = sharing
     try fill(disk.path, Self.others)
     expectFailure(.badDirectory) { try disk.open() }
-    #expect(!disk.entries.contains { $0 != "content" && $0 != "trash" && !Self.others.contains($0) })
+    expect(!disk.entries.contains { $0 != "content" && $0 != "trash" && !Self.others.contains($0) })
     disk.options.allowsNonempty = true
     try disk.open()
     disk.put("k", DiskFixture.bytes(50_000))
     disk.put("k", DiskFixture.bytes(60_000))
     disk.maintain()
     let killed = try disk.copyOfKilled()
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     check(disk.path, Self.others)
 
     // It is a cache's from now on, whatever becomes of its manifest.
@@ -53,14 +53,14 @@ import Testing
     try killed.open()
     killed.maintain()
     _ = try killed.tier.check(isQuick: false, at: killed.moment)
-    #expect(try killed.get("k") == DiskFixture.bytes(60_000))
-    #expect(killed.close() == nil)
+    expect(try killed.get("k") == DiskFixture.bytes(60_000))
+    expect(killed.close() == nil)
     try Data("no database".utf8).write(to: URL(fileURLWithPath: killed.path + "/manifest.sqlite"))
     try killed.open()
     killed.maintain()
-    #expect(try killed.get("k") == nil)
-    #expect(killed.files(in: "content").allSatisfy { !$0.contains("hutch-") })
-    #expect(killed.close() == nil)
+    expect(try killed.get("k") == nil)
+    expect(killed.files(in: "content").allSatisfy { !$0.contains("hutch-") })
+    expect(killed.close() == nil)
     check(killed.path, Self.others)
   }
 
@@ -69,7 +69,7 @@ import Testing
     disk.options.allowsNonempty = true
     try fill(disk.path, ["manifest.sqlite"])
     expectFailure(.badDirectory) { try disk.open() }
-    #expect(disk.entries == ["manifest.sqlite"])
+    expect(disk.entries == ["manifest.sqlite"])
     check(disk.path, ["manifest.sqlite"])
   }
 
@@ -80,7 +80,7 @@ import Testing
     try disk.open()
     disk.put("k", [1])
     try disk.reopen()
-    #expect(try disk.get("k") == [1])
+    expect(try disk.get("k") == [1])
   }
 
   @Test(arguments: ["content", "trash"])
@@ -89,13 +89,13 @@ import Testing
     other.put("k", DiskFixture.bytes(50_000))
     let disk = try DiskFixture()
     disk.put("k", DiskFixture.bytes(50_000))
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("UPDATE meta SET clean = 0")
     try FileManager.default.removeItem(atPath: disk.path + "/" + name)
     try FileManager.default.createSymbolicLink(
       atPath: disk.path + "/" + name, withDestinationPath: other.path + "/" + name)
     expectFailure(.badDirectory) { try disk.open() }
-    #expect(try other.get("k") == DiskFixture.bytes(50_000))
+    expect(try other.get("k") == DiskFixture.bytes(50_000))
     other.checkInvariants()
   }
 
@@ -113,12 +113,12 @@ import Testing
     let name = file.split(separator: "/").last!
     disk.put("theirs", DiskFixture.bytes(50_000))
     disk.query("UPDATE entries SET file = '\(name)'")
-    #expect(try disk.get("theirs") == nil)
-    #expect(disk.tier.stats.damaged == 1)
+    expect(try disk.get("theirs") == nil)
+    expect(disk.tier.stats.damaged == 1)
     disk.maintain()
-    #expect(try other.get("k") == DiskFixture.bytes(50_000))
+    expect(try other.get("k") == DiskFixture.bytes(50_000))
     _ = try disk.tier.check(isQuick: false, at: disk.moment)
-    #expect(try other.get("k") == DiskFixture.bytes(50_000))
+    expect(try other.get("k") == DiskFixture.bytes(50_000))
     // What would be written there fails, and nothing comes of it.
     for i in 0..<256 {
       try? FileManager.default.removeItem(
@@ -127,8 +127,8 @@ import Testing
         atPath: disk.path + "/content/" + String(format: "%02x", i),
         withDestinationPath: other.path + folder)
     }
-    #expect(disk.put("new", DiskFixture.bytes(50_000)).outcome == .failed)
-    #expect(other.files(in: "content") == [file])
+    expect(disk.put("new", DiskFixture.bytes(50_000)).outcome == .failed)
+    expect(other.files(in: "content") == [file])
     other.checkInvariants()
   }
 
@@ -137,13 +137,13 @@ import Testing
     disk.put("k", DiskFixture.bytes(50_000))
     let path = disk.path + "/content/" + disk.files(in: "content")[0]
     try FileManager.default.removeItem(atPath: path)
-    #expect(mkfifo(path, 0o600) == 0)
+    expect(mkfifo(path, 0o600) == 0)
     let number = try Array("k".utf8).withUnsafeBytes {
       try disk.tier.open($0, disk.tier.hash.entry($0), at: disk.moment)
     }
-    #expect(number == nil)
-    #expect(try disk.get("k") == nil)
-    #expect(disk.tier.stats.damaged > 0)
+    expect(number == nil)
+    expect(try disk.get("k") == nil)
+    expect(disk.tier.stats.damaged > 0)
     disk.maintain()
     disk.checkInvariants()
   }
@@ -159,14 +159,14 @@ import Testing
     try disk.reopen()
     var rounds = 0
     while rounds < 100 && disk.tier.maintain(at: disk.moment) { rounds += 1 }
-    #expect(rounds < 100)
+    expect(rounds < 100)
     for i in 0..<100 {
       let name = String(format: "hutch-1%015x", i)
       try Data([1]).write(to: URL(fileURLWithPath: disk.path + "/trash/" + name))
     }
     try disk.reopen()
     disk.maintain()
-    #expect(disk.files(in: "trash").isEmpty)
+    expect(disk.files(in: "trash").isEmpty)
   }
 
   /// It keeps the time of its last writing, which may be long ago.
@@ -191,17 +191,17 @@ import Testing
     form.file = try a.tier.link(
       source, descriptor, size: 50_000, checksum: sum, FileSuffix())
     form.isInBlock = false
-    #expect(form.file != nil)
+    expect(form.file != nil)
     write.form = form
     a.prepare(write)
     let report = try b.tier.check(isQuick: true, at: b.moment)
-    #expect(report.orphans == 0)
+    expect(report.orphans == 0)
     a.submit(write)
     a.complete(write)
-    #expect(write.outcome == .stored)
-    #expect(try b.get("k") == value)
-    #expect(try a.get("k") == value)
-    #expect(b.close() == nil)
+    expect(write.outcome == .stored)
+    expect(try b.get("k") == value)
+    expect(try a.get("k") == value)
+    expect(b.close() == nil)
   }
 
   /// A rename, and another cache at the path: SQLite goes by the path.
@@ -213,29 +213,29 @@ import Testing
     let other = try DiskFixture(at: disk.path)
     other.put("k", [2])
     // The first read: the connection is opened for it.
-    #expect((try? disk.get("k")) != [2])
-    #expect(!disk.tier.isUp)
-    #expect(other.close() == nil)
+    expect((try? disk.get("k")) != [2])
+    expect(!disk.tier.isUp)
+    expect(other.close() == nil)
   }
 
   /// The connections that read are opened again after a fork, before the one that writes is.
   @Test func readersOfADirectoryThatHasGoneSinceAFork() throws {
     let disk = try DiskFixture()
     disk.put("k", [1])
-    #expect(disk.tier.prepareFork(until: Deadline(after: 10 * second)))
+    expect(disk.tier.prepareFork(until: Deadline(after: 10 * second)))
     disk.tier.endFork()
-    #expect(try disk.get("k") == [1])
+    expect(try disk.get("k") == [1])
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
     defer { try? FileManager.default.removeItem(atPath: disk.path + "-away") }
-    #expect(disk.put("l", [1]).outcome == .failed)
-    #expect(!disk.tier.isUp)
+    expect(disk.put("l", [1]).outcome == .failed)
+    expect(!disk.tier.isUp)
     try FileManager.default.createDirectory(
       atPath: disk.path, withIntermediateDirectories: false)
     disk.maintain()
-    #expect(disk.tier.isUp)
-    #expect(try disk.get("k") == nil)
-    #expect(disk.put("k", [2]).outcome == .stored)
-    #expect(try disk.get("k") == [2])
+    expect(disk.tier.isUp)
+    expect(try disk.get("k") == nil)
+    expect(disk.put("k", [2]).outcome == .stored)
+    expect(try disk.get("k") == [2])
   }
 
   @Test func pathsAreFollowedStepByStepWhereTheKernelCannot() throws {
@@ -249,17 +249,17 @@ import Testing
       if let number { close(number) }
       return number
     }
-    #expect(open(file, O_RDONLY) != nil)
-    #expect(open(folder, O_PATH | O_DIRECTORY) != nil)
-    #expect(open("hutch.lock", O_RDONLY) != nil)
-    #expect(open(folder + "/none", O_RDONLY) == nil && errno == ENOENT)
-    #expect(open(folder + "/new", O_RDWR | O_CREAT | O_EXCL) != nil)
-    #expect(open(String(repeating: "x", count: 100) + "/y", O_RDONLY) == nil)
+    expect(open(file, O_RDONLY) != nil)
+    expect(open(folder, O_PATH | O_DIRECTORY) != nil)
+    expect(open("hutch.lock", O_RDONLY) != nil)
+    expect(open(folder + "/none", O_RDONLY) == nil && errno == ENOENT)
+    expect(open(folder + "/new", O_RDWR | O_CREAT | O_EXCL) != nil)
+    expect(open(String(repeating: "x", count: 100) + "/y", O_RDONLY) == nil)
     try FileManager.default.moveItem(atPath: disk.path + "/content", toPath: disk.path + "/moved")
     try FileManager.default.createSymbolicLink(
       atPath: disk.path + "/content", withDestinationPath: disk.path + "/moved")
-    #expect(FileManager.default.fileExists(atPath: disk.path + "/" + file))
-    #expect(open(file, O_RDONLY) == nil && (errno == ENOTDIR || errno == ELOOP))
-    #expect(Files.openBeneath(file, at: directory.descriptor, O_RDONLY) == nil && errno == ELOOP)
+    expect(FileManager.default.fileExists(atPath: disk.path + "/" + file))
+    expect(open(file, O_RDONLY) == nil && (errno == ENOTDIR || errno == ELOOP))
+    expect(Files.openBeneath(file, at: directory.descriptor, O_RDONLY) == nil && errno == ELOOP)
   }
 }

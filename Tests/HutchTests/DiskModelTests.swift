@@ -49,18 +49,18 @@ import Testing
         let live = seconds < 20 ? 0 : seconds * second
         let existed = alive(key) != nil
         let write = disk.put(key, value, timeToLive: live)
-        #expect(write.outcome == .stored && write.existed == existed, "\(context)")
+        expect(write.outcome == .stored && write.existed == existed, "\(context)")
         model[key] = Entry(
           value: value, end: live == 0 ? Int64.max : disk.moment.time + live)
       case 40..<70:
-        #expect(try disk.get(key) == alive(key), "\(context)")
+        expect(try disk.get(key) == alive(key), "\(context)")
       case 70..<80:
         let existed = alive(key) != nil
-        #expect(disk.remove(key).existed == existed, "\(context)")
+        expect(disk.remove(key).existed == existed, "\(context)")
         model[key] = nil
       case 80..<86:
         let existed = alive(key) != nil
-        #expect(try disk.touch(key, timeToLive: 25 * second).existed == existed, "\(context)")
+        expect(try disk.touch(key, timeToLive: 25 * second).existed == existed, "\(context)")
         if existed { model[key]!.end = disk.moment.time + 25 * second }
       case 86..<92:
         disk.time.advance(seconds: Double.random(in: 0..<5, using: &random))
@@ -71,21 +71,21 @@ import Testing
         model = [:]
       case 96..<98:
         let expected = model.keys.filter { alive($0) != nil }.sorted()
-        #expect(
+        expect(
           try disk.keys(page: Int.random(in: 1...20, using: &random)) == expected, "\(context)")
       case 98:
         try disk.reopen()
       default:
         // Killed, and opened by another process: its directory goes on.
         let killed = try disk.copyOfKilled()
-        #expect(disk.close() == nil)
+        expect(disk.close() == nil)
         try killed.open()
         disk = killed
       }
     }
-    for key in model.keys { #expect(try disk.get(key) == alive(key), "seed \(seed), \(key)") }
+    for key in model.keys { expect(try disk.get(key) == alive(key), "seed \(seed), \(key)") }
     disk.maintain()
-    #expect(
+    expect(
       disk.tier.stats.count == UInt64(model.keys.filter { alive($0) != nil }.count),
       "seed \(seed)")
     disk.checkInvariants()
@@ -115,7 +115,7 @@ import Testing
         case 0..<4:
           let seed = UInt64(step + 1)
           let size = step % 10 == 0 ? 9000 : 300
-          #expect(disk.put(key, DiskFixture.bytes(size, seed: seed)).outcome == .stored)
+          expect(disk.put(key, DiskFixture.bytes(size, seed: seed)).outcome == .stored)
           newest[key] = seed
         case 4:
           disk.remove(key)
@@ -128,7 +128,7 @@ import Testing
             Issue.record("a removed entry is back")
             continue
           }
-          #expect(value == DiskFixture.bytes(value.count, seed: seed))
+          expect(value == DiskFixture.bytes(value.count, seed: seed))
         }
       }
     }

@@ -5,8 +5,8 @@ import Testing
 /// The order of rows, which is that of writes: what is put or touched again gets the highest id.
 @Suite struct DiskOrderTests {
   private func check(_ disk: DiskFixture, _ order: [String], page: Int) throws {
-    #expect(try disk.walk(page: page) == order)
-    #expect(try disk.walk(page: page, descending: true) == order.reversed())
+    expect(try disk.walk(page: page) == order)
+    expect(try disk.walk(page: page, descending: true) == order.reversed())
     disk.checkInvariants()
   }
 
@@ -34,7 +34,7 @@ import Testing
         disk.remove(key)
         order.removeAll { $0 == key }
       case 90..<96:
-        #expect(
+        expect(
           try disk.walk(page: Int.random(in: 1..<9, using: &random)) == order,
           "seed \(seed), step \(step)")
       case 96:
@@ -46,7 +46,7 @@ import Testing
         try disk.reopen()
       default:
         let killed = try disk.copyOfKilled()
-        #expect(disk.close() == nil)
+        expect(disk.close() == nil)
         try killed.open()
         disk = killed
       }
@@ -68,7 +68,7 @@ import Testing
     disk.clear()
     disk.put("k7", [3])
     disk.maintain()
-    #expect(disk.query("SELECT count(*), sum(dead) FROM entries, meta")[0] == [1, 0])
+    expect(disk.query("SELECT count(*), sum(dead) FROM entries, meta")[0] == [1, 0])
     try check(disk, ["k7"], page: 1)
   }
 
@@ -81,11 +81,11 @@ import Testing
     for i in 10..<2000 { disk.put("k\(i)", [2]) }
     disk.time.advance(seconds: 6)
     disk.maintain()
-    #expect(disk.tier.stats.count == 1990)
+    expect(disk.tier.stats.count == 1990)
     disk.time.advance(seconds: 6)
     disk.put("new", [3])
     disk.maintain()
-    #expect(try disk.walk(page: 10) == ["new"])
+    expect(try disk.walk(page: 10) == ["new"])
     disk.checkInvariants()
   }
 
@@ -103,11 +103,11 @@ import Testing
     for i in 1000..<5000 { disk.put("k\(i)", [4]) }
     for i in 0..<200 { disk.put("new\(i)", [5]) }
     disk.checkInvariants()
-    #expect(disk.tier.stats.count == 5000)
+    expect(disk.tier.stats.count == 5000)
     // By samples: most of the 200 that went are of the oldest thousand, where 40 would be by
     // chance.
     let old = try (0..<1000).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
-    #expect(old > 160, "\(old)")
+    expect(old > 160, "\(old)")
   }
 
   /// A short row that is put again changes the page it was on, the last one, and at most two of the
@@ -128,7 +128,7 @@ import Testing
         // The log may have begun anew.
         if manifest.logUsed > before { changed += (manifest.logUsed - before) / (4096 + 24) }
       }
-      #expect(changed > 0 && changed <= 50 * halfPages / 2, "\(changed)")
+      expect(changed > 0 && changed <= 50 * halfPages / 2, "\(changed)")
     }
   }
 
@@ -142,7 +142,7 @@ import Testing
     ]
     for (order, by) in orders {
       let plan = disk.text("EXPLAIN QUERY PLAN SELECT key FROM entries WHERE \(order)", column: 3)
-      #expect(plan.count == 1 && plan[0].contains("USING \(by)"))
+      expect(plan.count == 1 && plan[0].contains("USING \(by)"))
     }
   }
 
@@ -157,29 +157,29 @@ import Testing
   func idsThatCannotBe(change: String) throws {
     let disk = try DiskFixture()
     for i in 0..<20 { disk.put("k\(i)", [1]) }
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("UPDATE entries SET \(change) WHERE slot > 10")
     try disk.open()
     try disk.touch("k12")
     disk.put("k13", DiskFixture.bytes(5000))
-    #expect(try disk.walk(page: 3).count <= 20)
+    expect(try disk.walk(page: 3).count <= 20)
     disk.maintain()
     disk.put("new", [2])
     disk.maintain()
-    if disk.tier.isUp { #expect(try disk.get("new") == [2]) }
+    if disk.tier.isUp { expect(try disk.get("new") == [2]) }
   }
 
   @Test func anOlderFormatIsSetAside() throws {
     let disk = try DiskFixture()
     disk.put("k", [1])
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("PRAGMA user_version = 1")
     try disk.open()
-    #expect(try disk.get("k") == nil)
-    #expect(disk.entries.contains { $0.hasPrefix("hutch-") && $0.hasSuffix(".damaged") })
+    expect(try disk.get("k") == nil)
+    expect(disk.entries.contains { $0.hasPrefix("hutch-") && $0.hasSuffix(".damaged") })
     disk.put("k", [2])
     try disk.reopen()
-    #expect(try disk.get("k") == [2])
+    expect(try disk.get("k") == [2])
     disk.checkInvariants()
   }
 }

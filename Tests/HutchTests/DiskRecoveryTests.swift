@@ -15,12 +15,12 @@ import Testing
     let killed = try disk.copyOfKilled()
     try killed.open()
     for i in 0..<200 {
-      #expect(try killed.get("k\(i)") == (i < 50 ? nil : value(i)))
+      expect(try killed.get("k\(i)") == (i < 50 ? nil : value(i)))
     }
     killed.maintain()
     killed.checkInvariants()
-    #expect(killed.close() == nil)
-    #expect(killed.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
+    expect(killed.close() == nil)
+    expect(killed.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
   }
 
   @Test func aKillAtEveryStepOfAReplace() throws {
@@ -38,7 +38,7 @@ import Testing
       for (i, copy) in copies.enumerated() {
         try copy.open()
         let value = try copy.get("k")
-        #expect(value == (i < 3 ? DiskFixture.bytes(old) : DiskFixture.bytes(new, seed: 2)))
+        expect(value == (i < 3 ? DiskFixture.bytes(old) : DiskFixture.bytes(new, seed: 2)))
         copy.maintain()
         copy.checkInvariants()
       }
@@ -59,13 +59,13 @@ import Testing
     try killed.open()
     let write = killed.write(.put, Array("flying".utf8), DiskFixture.bytes(40_000))
     killed.prepare(write)
-    #expect(killed.files(in: "content").count == 302)
+    expect(killed.files(in: "content").count == 302)
     killed.maintain()
-    #expect(killed.files(in: "content").count == 2)
+    expect(killed.files(in: "content").count == 2)
     killed.submit(write)
     killed.complete(write)
-    #expect(try killed.get("flying") == DiskFixture.bytes(40_000))
-    #expect(try killed.get("k") == DiskFixture.bytes(30_000))
+    expect(try killed.get("flying") == DiskFixture.bytes(40_000))
+    expect(try killed.get("k") == DiskFixture.bytes(30_000))
     killed.checkInvariants()
   }
 
@@ -77,7 +77,7 @@ import Testing
     }
     try disk.reopen()
     disk.maintain()
-    #expect(disk.files(in: "trash").isEmpty)
+    expect(disk.files(in: "trash").isEmpty)
   }
 
   // MARK: out of service
@@ -90,28 +90,28 @@ import Testing
     disk.observer.onChange = { states.append($0 == nil) }
     try FileManager.default.removeItem(atPath: disk.path)
     let write = disk.put("b", [2])
-    #expect(write.outcome == .failed && write.failure?.status == .tierDown)
-    #expect(!disk.tier.stats.isUp)
-    #expect(try disk.get("a") == nil)
-    #expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .failed)
+    expect(write.outcome == .failed && write.failure?.status == .tierDown)
+    expect(!disk.tier.stats.isUp)
+    expect(try disk.get("a") == nil)
+    expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .failed)
     disk.maintain()
-    #expect(!disk.tier.isUp, "a directory that was removed is not made again")
-    #expect(disk.remove("a").failure?.status == .tierDown)
+    expect(!disk.tier.isUp, "a directory that was removed is not made again")
+    expect(disk.remove("a").failure?.status == .tierDown)
 
     try FileManager.default.createDirectory(
       atPath: disk.path, withIntermediateDirectories: false)
     disk.maintain()
-    #expect(disk.tier.isUp)
-    #expect(disk.tier.firstVersion > firstVersion)
-    #expect(try disk.get("a") == nil)
-    #expect(disk.put("b", [3]).outcome == .stored)
-    #expect(try disk.get("b") == [3])
-    #expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .stored)
-    #expect(states == [false, true])
+    expect(disk.tier.isUp)
+    expect(disk.tier.firstVersion > firstVersion)
+    expect(try disk.get("a") == nil)
+    expect(disk.put("b", [3]).outcome == .stored)
+    expect(try disk.get("b") == [3])
+    expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .stored)
+    expect(states == [false, true])
     disk.maintain()
     disk.checkInvariants()
     try disk.reopen()
-    #expect(try disk.get("b") == [3])
+    expect(try disk.get("b") == [3])
   }
 
   @Test func noVersionBelowTheDirectorysIsDrawnWhenItComesBack() throws {
@@ -120,12 +120,12 @@ import Testing
     var told: (version: UInt64, isUp: Bool)?
     disk.observer.onReturn = { told = ($0, disk.tier.isUp) }
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
-    #expect(disk.put("k", [2]).outcome == .failed)
+    expect(disk.put("k", [2]).outcome == .failed)
     try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
     disk.maintain()
-    #expect(disk.tier.isUp)
-    #expect(told?.version == disk.tier.firstVersion)
-    #expect(told?.isUp == false)
+    expect(disk.tier.isUp)
+    expect(told?.version == disk.tier.firstVersion)
+    expect(told?.isUp == false)
   }
 
   @Test func anOldDirectoryThatComesBackGivesNothingThatWasReplaced() throws {
@@ -134,17 +134,17 @@ import Testing
     disk.put("replaced", [1])
     disk.put("removed", [1])
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
-    #expect(disk.put("replaced", [2]).outcome == .failed)
-    #expect(disk.remove("removed").failure != nil)
+    expect(disk.put("replaced", [2]).outcome == .failed)
+    expect(disk.remove("removed").failure != nil)
     disk.maintain()
-    #expect(!disk.tier.isUp)
+    expect(!disk.tier.isUp)
     try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
     disk.maintain()
-    #expect(disk.tier.isUp)
-    #expect(try disk.get("kept") == [1])
-    #expect(try disk.get("replaced") == nil)
-    #expect(try disk.get("removed") == nil)
-    #expect(try disk.keys() == ["kept"])
+    expect(disk.tier.isUp)
+    expect(try disk.get("kept") == [1])
+    expect(try disk.get("replaced") == nil)
+    expect(try disk.get("removed") == nil)
+    expect(try disk.keys() == ["kept"])
     disk.checkInvariants()
   }
 
@@ -152,12 +152,12 @@ import Testing
     let disk = try DiskFixture()
     for i in 0..<5000 { disk.put("k\(i)", [1]) }
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
-    #expect(disk.clear().failure != nil)
+    expect(disk.clear().failure != nil)
     try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
-    #expect(disk.tier.maintain(at: disk.moment) || disk.tier.isUp)
-    #expect(try disk.get("k1") == nil)
+    expect(disk.tier.maintain(at: disk.moment) || disk.tier.isUp)
+    expect(try disk.get("k1") == nil)
     disk.maintain()
-    #expect(disk.tier.stats.count == 0)
+    expect(disk.tier.stats.count == 0)
     disk.checkInvariants()
   }
 
@@ -173,15 +173,15 @@ import Testing
     }
     try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
     disk.maintain()
-    #expect(disk.tier.isUp)
-    for i in 0..<100 { #expect(try disk.get("k\(i)") == nil) }
+    expect(disk.tier.isUp)
+    for i in 0..<100 { expect(try disk.get("k\(i)") == nil) }
     // More than can be remembered bar everything.
-    #expect(try disk.get("other") == (count > Bars.most ? nil : [1]))
-    #expect(disk.put("k1", [3]).outcome == .stored)
-    #expect(try disk.get("k1") == [3])
+    expect(try disk.get("other") == (count > Bars.most ? nil : [1]))
+    expect(disk.put("k1", [3]).outcome == .stored)
+    expect(try disk.get("k1") == [3])
     while disk.tier.queue.hasBars { disk.maintain() }
-    #expect(try disk.get("k1") == [3])
-    #expect(disk.tier.stats.count == (count > Bars.most ? 1 : 2))
+    expect(try disk.get("k1") == [3])
+    expect(disk.tier.stats.count == (count > Bars.most ? 1 : 2))
     disk.checkInvariants()
   }
 
@@ -190,19 +190,19 @@ import Testing
     let disk = try DiskFixture()
     disk.put("k", [1])
     try FileManager.default.removeItem(atPath: disk.path)
-    if isNoticed { #expect(disk.put("k", [2]).outcome == .failed) }
-    #expect(disk.close() == nil)
-    #expect(!FileManager.default.fileExists(atPath: disk.path))
+    if isNoticed { expect(disk.put("k", [2]).outcome == .failed) }
+    expect(disk.close() == nil)
+    expect(!FileManager.default.fileExists(atPath: disk.path))
   }
 
   @Test func theEndOfACacheWhoseDirectoryIsElsewhere() throws {
     let disk = try DiskFixture()
     disk.put("k", [1])
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
-    #expect(disk.close()?.status == .io)
+    expect(disk.close()?.status == .io)
     try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
     try disk.open()
-    #expect(try disk.get("k") == [1])
+    expect(try disk.get("k") == [1])
   }
 
   /// A reader of another program: the log cannot be moved for as long as it reads.
@@ -212,13 +212,13 @@ import Testing
     var connection: OpaquePointer?
     sqlite3_open_v2(disk.path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
     defer { sqlite3_close(connection) }
-    #expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
+    expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
     for i in 0..<1000 { disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i))) }
-    #expect(disk.tier.committer.logPause.length > 0)
-    #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
+    expect(disk.tier.committer.logPause.length > 0)
+    expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
     disk.tier.committer.logPause.expire()
     disk.put("k", [1])
-    #expect(disk.tier.committer.logPause.length == 0)
+    expect(disk.tier.committer.logPause.length == 0)
     disk.checkInvariants()
   }
 
@@ -229,20 +229,20 @@ import Testing
     var connection: OpaquePointer?
     sqlite3_open_v2(disk.path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
     defer { sqlite3_close(connection) }
-    #expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
+    expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
     var refused = 0
     for i in 0..<1000 {
       let put = disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i)))
       if put.outcome == .noSpace {
         refused += 1
-        #expect(try disk.get("k\(i % 100)") == nil)
+        expect(try disk.get("k\(i % 100)") == nil)
       }
     }
-    #expect(refused > 100)
-    #expect(disk.tier.committer.manifest!.log < 2 * Int(limit))
-    #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
+    expect(refused > 100)
+    expect(disk.tier.committer.manifest!.log < 2 * Int(limit))
+    expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
     disk.tier.committer.logPause.expire()
-    #expect(disk.put("k", [1]).outcome == .stored)
+    expect(disk.put("k", [1]).outcome == .stored)
     disk.checkInvariants()
   }
 
@@ -255,14 +255,14 @@ import Testing
         _ = try Directory.open(path: path)
         Issue.record("opened \(path)")
       } catch {
-        #expect(error.status == .badDirectory)
+        expect(error.status == .badDirectory)
       }
     }
     do throws(Failure) {
       _ = try Directory.open(path: "")
       Issue.record("opened nothing")
     } catch {
-      #expect(error.status == .invalidArgument)
+      expect(error.status == .invalidArgument)
     }
   }
 
@@ -277,9 +277,9 @@ import Testing
       let directory = try Directory.open(path: path.baseAddress!)
       let tier = try DiskTier.open(
         directory: directory, options: DiskFixture.unlimited, clock: time.clock())
-      #expect(tier.close(lastVersion: tier.firstVersion - 1) == nil)
+      expect(tier.close(lastVersion: tier.firstVersion - 1) == nil)
       let again = try Directory.open(path: path.baseAddress!)
-      #expect(again.identity == directory.identity)
+      expect(again.identity == directory.identity)
     }
   }
 }

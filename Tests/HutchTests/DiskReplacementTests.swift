@@ -19,8 +19,8 @@ import Testing
   }
 
   private func expectOrder(_ disk: DiskFixture, _ order: [String]) throws {
-    #expect(try disk.walk() == order)
-    #expect(try disk.walk(descending: true) == order.reversed())
+    expect(try disk.walk() == order)
+    expect(try disk.walk(descending: true) == order.reversed())
     disk.checkInvariants()
   }
 
@@ -29,24 +29,24 @@ import Testing
     for key in ["a", "b", "c"] { disk.put(key, long(1)) }
     disk.put("small", [1])
     disk.put("a", long(2))
-    #expect(place(disk, "a") == (1, 5))
+    expect(place(disk, "a") == (1, 5))
     try expectOrder(disk, ["b", "c", "small", "a"])
     try disk.touch("b")
-    #expect(place(disk, "b") == (2, 6))
+    expect(place(disk, "b") == (2, 6))
     // The newest row keeps its id.
     disk.put("b", long(3))
-    #expect(place(disk, "b") == (2, 6))
+    expect(place(disk, "b") == (2, 6))
     disk.put("a", long(4, 5000))
-    #expect(place(disk, "a") == (1, 7))
+    expect(place(disk, "a") == (1, 7))
     try expectOrder(disk, ["c", "small", "b", "a"])
-    #expect(try disk.get("a") == long(4, 5000) && disk.get("b") == long(3))
+    expect(try disk.get("a") == long(4, 5000) && disk.get("b") == long(3))
     let killed = try disk.copyOfKilled()
     try killed.open()
-    #expect(killed.tier.stats.count == 4)
+    expect(killed.tier.stats.count == 4)
     try expectOrder(killed, ["c", "small", "b", "a"])
-    #expect(try killed.get("a") == long(4, 5000))
+    expect(try killed.get("a") == long(4, 5000))
     killed.put("d", [1])
-    #expect(place(killed, "d") == (8, 8))
+    expect(place(killed, "d") == (8, 8))
     killed.checkInvariants()
   }
 
@@ -57,7 +57,7 @@ import Testing
       disk.put("other", [1])
       put()
       let place = place(disk, "a")
-      #expect(place.slot == place.id && place.id == disk.tier.committer.manifest!.lastID)
+      expect(place.slot == place.id && place.id == disk.tier.committer.manifest!.lastID)
       disk.checkInvariants()
     }
     disk.put("a", long(1))
@@ -67,12 +67,12 @@ import Testing
     expectMove { disk.put("a", long(3, 20_000)) }
     expectMove { disk.put("a", long(4)) }
     expectMove { disk.put("a", long(5), tag: [7]) }
-    #expect(try disk.keys(tagged: [7]) == ["a"])
+    expect(try disk.keys(tagged: [7]) == ["a"])
     expectMove { disk.put("a", long(6)) }
-    #expect(try disk.keys(tagged: [7]) == [])
+    expect(try disk.keys(tagged: [7]) == [])
     disk.clear()
     expectMove { disk.put("a", long(7)) }
-    #expect(try disk.get("a") == long(7))
+    expect(try disk.get("a") == long(7))
   }
 
   /// A row with a tag that is touched keeps its slot and its tag.
@@ -81,11 +81,11 @@ import Testing
     disk.put("a", long(1), tag: [7])
     disk.put("b", [1])
     try disk.touch("a", timeToLive: second)
-    #expect(place(disk, "a") == (1, 3))
-    #expect(try disk.keys(tagged: [7]) == ["a"])
+    expect(place(disk, "a") == (1, 3))
+    expect(try disk.keys(tagged: [7]) == ["a"])
     disk.time.advance(seconds: 2)
     disk.maintain()
-    #expect(try disk.walk() == ["b"] && disk.keys(tagged: [7]) == [])
+    expect(try disk.walk() == ["b"] && disk.keys(tagged: [7]) == [])
     disk.checkInvariants()
   }
 
@@ -105,12 +105,12 @@ import Testing
       order.append(key)
       if order.count > 30 { order.removeFirst() }
       if step % 50 == 0 {
-        #expect(try disk.walk(page: 7) == order, "seed \(seed), step \(step)")
+        expect(try disk.walk(page: 7) == order, "seed \(seed), step \(step)")
       }
       if step == 200 { try disk.reopen() }
       if step == 400 {
         let killed = try disk.copyOfKilled()
-        #expect(disk.close() == nil)
+        expect(disk.close() == nil)
         try killed.open()
         disk = killed
       }
@@ -130,7 +130,7 @@ import Testing
     disk.checkInvariants()
     let old = try (0..<500).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
     // By chance it would be 22.
-    #expect(old > 150, "\(old)")
+    expect(old > 150, "\(old)")
   }
 
   /// Rows that live by the tier's time to live go in the order of ids.
@@ -143,15 +143,15 @@ import Testing
     for i in 10..<100 { disk.put("k\(i)", long(2, 2000)) }
     disk.time.advance(seconds: 6)
     disk.maintain()
-    #expect(try disk.walk(page: 9) == (10..<100).map { "k\($0)" })
+    expect(try disk.walk(page: 9) == (10..<100).map { "k\($0)" })
     // An expiry of its own ends in between.
     disk.put("k50", long(3, 2000), timeToLive: second)
     disk.time.advance(seconds: 2)
     disk.maintain()
-    #expect(disk.tier.stats.count == 89)
+    expect(disk.tier.stats.count == 89)
     disk.time.advance(seconds: 6)
     disk.maintain()
-    #expect(disk.tier.stats.count == 0)
+    expect(disk.tier.stats.count == 0)
     disk.checkInvariants()
   }
 
@@ -182,9 +182,9 @@ import Testing
     for i in 0..<50 { disk.put("n\(i)", long(2, 2000)) }
     for i in 0..<20 { disk.put("new\(i)", [1]) }
     disk.checkInvariants()
-    #expect(disk.tier.stats.count == 100)
+    expect(disk.tier.stats.count == 100)
     disk.maintain()
-    #expect(disk.query("SELECT count(*), sum(dead) / 100 FROM entries, meta")[0] == [100, 0])
+    expect(disk.query("SELECT count(*), sum(dead) / 100 FROM entries, meta")[0] == [100, 0])
     disk.checkInvariants()
   }
 
@@ -211,7 +211,7 @@ import Testing
             ids.append(row.id)
             return true
           }
-          #expect(ids == [2, 3, 4])
+          expect(ids == [2, 3, 4])
           throw Failure(.io, "as a test wants it")
         }
       }
@@ -232,14 +232,14 @@ import Testing
         disk.put("k\(i)", long(UInt64(round), i % 3 == 0 ? 100 : 3000))
       }
     }
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("UPDATE entries SET charge = charge + 5000 WHERE \(DiskFixture.id) % 5 = 0")
     disk.query("UPDATE meta SET bytes = (SELECT sum(charge) FROM entries)")
     try disk.open()
     let report = try disk.tier.check(isQuick: false, at: disk.moment)
-    #expect(report.entries == 300 && report.counters == 1 && report.damaged == 0)
+    expect(report.entries == 300 && report.counters == 1 && report.damaged == 0)
     disk.checkInvariants()
     let again = try disk.tier.check(isQuick: true, at: disk.moment)
-    #expect(again.counters == 0)
+    expect(again.counters == 0)
   }
 }

@@ -52,20 +52,20 @@ private final class SmallFileSystem {
       let write = disk.put("k\(i)", DiskFixture.bytes(size, seed: UInt64(i)))
       if write.outcome == .stored {
         stored += 1
-        #expect(try disk.get("k\(i)") == DiskFixture.bytes(size, seed: UInt64(i)))
+        expect(try disk.get("k\(i)") == DiskFixture.bytes(size, seed: UInt64(i)))
       } else {
-        #expect(write.outcome == .noSpace && write.failure?.status == .noSpace)
-        #expect(try disk.get("k\(i)") == nil)
+        expect(write.outcome == .noSpace && write.failure?.status == .noSpace)
+        expect(try disk.get("k\(i)") == nil)
       }
       disk.time.advance(seconds: 1)
       if i % 50 == 0 { disk.maintain() }
     }
-    #expect(stored > 380)
-    #expect(disk.tier.isUp)
-    #expect(disk.tier.stats.evictions > 50)
+    expect(stored > 380)
+    expect(disk.tier.isUp)
+    expect(disk.tier.stats.evictions > 50)
     disk.checkInvariants()
     try disk.reopen()
-    #expect(disk.tier.stats.count > 10)
+    expect(disk.tier.stats.count > 10)
     disk.checkInvariants()
   }
 
@@ -74,11 +74,11 @@ private final class SmallFileSystem {
     let disk = try DiskFixture(at: small.path + "/cache")
     disk.put("k", [1])
     let write = disk.put("k", DiskFixture.bytes(6_000_000))
-    #expect(write.outcome == .noSpace && write.failure?.status == .noSpace)
-    #expect(try disk.get("k") == nil)
-    #expect(disk.files(in: "content").isEmpty)
-    #expect(disk.put("k", [2]).outcome == .stored)
-    #expect(try disk.get("k") == [2])
+    expect(write.outcome == .noSpace && write.failure?.status == .noSpace)
+    expect(try disk.get("k") == nil)
+    expect(disk.files(in: "content").isEmpty)
+    expect(disk.put("k", [2]).outcome == .stored)
+    expect(try disk.get("k") == [2])
     disk.checkInvariants()
   }
 
@@ -95,20 +95,20 @@ private final class SmallFileSystem {
       let write = disk.put("k\(i % 20)", DiskFixture.bytes(600_000, seed: UInt64(i)))
       let value = try disk.get("k\(i % 20)")
       if write.outcome == .stored {
-        #expect(value == DiskFixture.bytes(600_000, seed: UInt64(i)))
+        expect(value == DiskFixture.bytes(600_000, seed: UInt64(i)))
       } else {
         failed += 1
-        #expect(value == nil)
+        expect(value == nil)
       }
     }
-    #expect(failed > 0)
+    expect(failed > 0)
     try handle.close()
     try FileManager.default.removeItem(atPath: filler)
     disk.maintain()
-    #expect(disk.put("k1", [1]).outcome == .stored)
-    #expect(try disk.get("k1") == [1])
+    expect(disk.put("k1", [1]).outcome == .stored)
+    expect(try disk.get("k1") == [1])
     disk.maintain()
-    #expect(!disk.tier.queue.hasBars)
+    expect(!disk.tier.queue.hasBars)
     disk.checkInvariants()
   }
 }

@@ -42,16 +42,16 @@ import Testing
       disk.time.advance(seconds: 1)
       let killed = try disk.copyOfKilled()
       try killed.open()
-      #expect(killed.tier.stats.count == disk.tier.stats.count, "seed \(seed), step \(step)")
+      expect(killed.tier.stats.count == disk.tier.stats.count, "seed \(seed), step \(step)")
       let report = try killed.tier.check(isQuick: true, at: killed.moment)
-      #expect(report.counters == 0, "seed \(seed), step \(step)")
+      expect(report.counters == 0, "seed \(seed), step \(step)")
       disk.checkInvariants()
       if disk.tier.stats.count > 0 {
         let (newest, row) = totals(disk)
         if row[0] > newest { carried += 1 }
       }
     }
-    #expect(carried > 0, "seed \(seed)")
+    expect(carried > 0, "seed \(seed)")
   }
 
   @Test func aPutThatEvictsNothingLeavesTheMetaRow() throws {
@@ -63,11 +63,11 @@ import Testing
     disk.put("b", [2])
     disk.put("a", [3])
     try disk.touch("b", timeToLive: 1_000_000_000_000)
-    #expect(disk.query("SELECT newest, count, last_time FROM meta")[0] == meta)
-    #expect(totals(disk).row[1] == 2 && totals(disk).row[0] == meta[0] + 4)
+    expect(disk.query("SELECT newest, count, last_time FROM meta")[0] == meta)
+    expect(totals(disk).row[1] == 2 && totals(disk).row[0] == meta[0] + 4)
     disk.checkInvariants()
     disk.remove("b")
-    #expect(totals(disk).newest == meta[0] + 4)
+    expect(totals(disk).newest == meta[0] + 4)
     disk.checkInvariants()
   }
 
@@ -81,19 +81,19 @@ import Testing
       disk.time.advance(seconds: 1)
       let value = DiskFixture.bytes(size, seed: UInt64(size))
       disk.put("b", value)
-      #expect(disk.query("SELECT max(\(DiskFixture.id)), count(*) FROM entries")[0] == [2, 2])
+      expect(disk.query("SELECT max(\(DiskFixture.id)), count(*) FROM entries")[0] == [2, 2])
       let killed = try disk.copyOfKilled()
       try killed.open()
-      #expect(try killed.get("b") == value)
-      #expect(killed.tier.stats.count == 2)
+      expect(try killed.get("b") == value)
+      expect(killed.tier.stats.count == 2)
       killed.checkInvariants()
       disk.checkInvariants()
     }
-    #expect(disk.query("SELECT newest, count, bytes FROM meta")[0] == meta)
+    expect(disk.query("SELECT newest, count, bytes FROM meta")[0] == meta)
 
     func expectMove(_ id: Int64, _ put: () -> Void) {
       put()
-      #expect(disk.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == id)
+      expect(disk.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == id)
       disk.checkInvariants()
     }
     let life: Int64 = 1_000_000_000_000
@@ -120,7 +120,7 @@ import Testing
     let killed = try disk.copyOfKilled()
     try killed.open()
     killed.put("d", [1])
-    #expect(killed.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == 4)
+    expect(killed.query("SELECT max(\(DiskFixture.id)) FROM entries")[0][0] == 4)
     killed.checkInvariants()
   }
 
@@ -129,12 +129,12 @@ import Testing
     let disk = try DiskFixture()
     disk.put("a", [1])
     disk.put("b", [2])
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.query("UPDATE meta SET newest = 0")
     disk.query("UPDATE entries SET \(change)")
     try disk.open()
-    #expect(disk.tier.stats.count == 2)
-    #expect(try disk.get("a") == [1] && disk.get("b") == [2])
+    expect(disk.tier.stats.count == 2)
+    expect(try disk.get("a") == [1] && disk.get("b") == [2])
     disk.put("c", [3])
     disk.checkInvariants()
   }
@@ -146,10 +146,10 @@ import Testing
     let killed = try disk.copyOfKilled()
     killed.query("UPDATE entries SET total_count = 7, total_bytes = total_bytes + 90000")
     try killed.open()
-    #expect(killed.tier.stats.count == 7)
+    expect(killed.tier.stats.count == 7)
     let report = try killed.tier.check(isQuick: true, at: killed.moment)
-    #expect(report.counters == 1 && report.damaged == 0)
-    #expect(killed.tier.stats.count == 2)
+    expect(report.counters == 1 && report.damaged == 0)
+    expect(killed.tier.stats.count == 2)
     killed.put("c", [3])
     killed.checkInvariants()
   }

@@ -112,7 +112,7 @@ final class DiskFixture: @unchecked Sendable {
   }
 
   func reopen() throws {
-    #expect(close() == nil)
+    expect(close() == nil)
     try open()
   }
 
@@ -205,7 +205,7 @@ final class DiskFixture: @unchecked Sendable {
   func get(_ key: String, isAccess: Bool = true) throws -> [UInt8]? {
     try Array(key.utf8).withUnsafeBytes { key in
       guard let block = try tier.get(key, at: moment, isAccess: isAccess) else { return nil }
-      #expect(block.unowned.key.elementsEqual(key))
+      expect(block.unowned.key.elementsEqual(key))
       return Array(block.unowned.value)
     }
   }
@@ -273,7 +273,7 @@ final class DiskFixture: @unchecked Sendable {
   @discardableResult
   func query(_ sql: String) -> [[Int64]] {
     var connection: OpaquePointer?
-    #expect(
+    expect(
       sqlite3_open_v2(
         path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nil)
         == SQLITE_OK)
@@ -282,13 +282,13 @@ final class DiskFixture: @unchecked Sendable {
     sqlite3_wal_autocheckpoint(connection, 0)
     var statement: OpaquePointer?
     let code = sqlite3_prepare_v2(connection, sql, -1, &statement, nil)
-    #expect(code == SQLITE_OK, "\(String(cString: sqlite3_errmsg(connection)))")
+    expect(code == SQLITE_OK, "\(String(cString: sqlite3_errmsg(connection)))")
     defer { sqlite3_finalize(statement) }
     var rows: [[Int64]] = []
     while true {
       let code = sqlite3_step(statement)
       guard code == SQLITE_ROW else {
-        #expect(code == SQLITE_DONE, "\(String(cString: sqlite3_errmsg(connection)))")
+        expect(code == SQLITE_DONE, "\(String(cString: sqlite3_errmsg(connection)))")
         return rows
       }
       rows.append((0..<sqlite3_column_count(statement)).map { sqlite3_column_int64(statement, $0) })
@@ -325,11 +325,11 @@ final class DiskFixture: @unchecked Sendable {
       """)[0]
     let dead = query(
       "SELECT ifnull(sum(charge), 0) FROM entries WHERE generation <> \(meta[0])")[0]
-    #expect(meta[1] == live[0], "count", sourceLocation: sourceLocation)
-    #expect(meta[2] == live[1], "bytes", sourceLocation: sourceLocation)
-    #expect(meta[3] == dead[0], "dead", sourceLocation: sourceLocation)
-    #expect(live[2] < meta[4], "versions", sourceLocation: sourceLocation)
-    #expect(text("PRAGMA integrity_check") == ["ok"], sourceLocation: sourceLocation)
+    expect(meta[1] == live[0], "count", sourceLocation: sourceLocation)
+    expect(meta[2] == live[1], "bytes", sourceLocation: sourceLocation)
+    expect(meta[3] == dead[0], "dead", sourceLocation: sourceLocation)
+    expect(live[2] < meta[4], "versions", sourceLocation: sourceLocation)
+    expect(text("PRAGMA integrity_check") == ["ok"], sourceLocation: sourceLocation)
 
     let tags = query(
       """
@@ -337,28 +337,28 @@ final class DiskFixture: @unchecked Sendable {
           ON e.key = t.key AND substr(e.extended, -(e.codec >> 32)) = t.tag)
       FROM entries WHERE codec >= 4294967296
       """)[0]
-    #expect(tags[0] == tags[1] && tags[0] == tags[2], "tags", sourceLocation: sourceLocation)
+    expect(tags[0] == tags[1] && tags[0] == tags[2], "tags", sourceLocation: sourceLocation)
 
     let named = Set(text("SELECT file FROM entries WHERE file IS NOT NULL"))
     let there = Set(files(in: "content").map { String($0.split(separator: "/").last!) })
-    #expect(named.isSubset(of: there), "a row without its file", sourceLocation: sourceLocation)
+    expect(named.isSubset(of: there), "a row without its file", sourceLocation: sourceLocation)
     if !orphans {
-      #expect(there.isSubset(of: named), "a file without a row", sourceLocation: sourceLocation)
+      expect(there.isSubset(of: named), "a file without a row", sourceLocation: sourceLocation)
     }
     let rows = query("SELECT \(DiskFixture.id), slot, generation FROM entries ORDER BY 1")
     let generations = rows.map { $0[2] }
-    #expect(generations == generations.sorted(), sourceLocation: sourceLocation)
-    #expect(Set(rows.map { $0[0] }).count == rows.count, sourceLocation: sourceLocation)
-    #expect(rows.allSatisfy { $0[0] >= $0[1] && $0[1] > 0 }, sourceLocation: sourceLocation)
+    expect(generations == generations.sorted(), sourceLocation: sourceLocation)
+    expect(Set(rows.map { $0[0] }).count == rows.count, sourceLocation: sourceLocation)
+    expect(rows.allSatisfy { $0[0] >= $0[1] && $0[1] > 0 }, sourceLocation: sourceLocation)
 
     if let tier, tier.isUp {
       let stats = tier.stats
-      #expect(Int64(stats.count) == meta[1], sourceLocation: sourceLocation)
+      expect(Int64(stats.count) == meta[1], sourceLocation: sourceLocation)
       let limits = tier.limits
-      if limits.count != 0 { #expect(stats.count <= limits.count, sourceLocation: sourceLocation) }
-      if limits.cost != 0 { #expect(stats.cost <= limits.cost, sourceLocation: sourceLocation) }
-      #expect(!tier.content.inFlight.discardAll(in: tier.place), sourceLocation: sourceLocation)
-      #expect(tier.queue.isEmpty, sourceLocation: sourceLocation)
+      if limits.count != 0 { expect(stats.count <= limits.count, sourceLocation: sourceLocation) }
+      if limits.cost != 0 { expect(stats.cost <= limits.cost, sourceLocation: sourceLocation) }
+      expect(!tier.content.inFlight.discardAll(in: tier.place), sourceLocation: sourceLocation)
+      expect(tier.queue.isEmpty, sourceLocation: sourceLocation)
     }
   }
 
@@ -390,7 +390,7 @@ func expectFailure(_ status: Status, _ body: () throws -> Void) {
     try body()
     Issue.record("no failure")
   } catch {
-    #expect((error as? Failure)?.status == status, "\(error)")
+    expect((error as? Failure)?.status == status, "\(error)")
   }
 }
 

@@ -13,21 +13,21 @@ import Testing
     let sizes = [0, 1, 100, 4095, 4096, 20_480, 20_481, 100_000, 3_000_000]
     for size in sizes {
       let write = disk.put("k\(size)", DiskFixture.bytes(size, seed: UInt64(size)))
-      #expect(write.outcome == .stored && write.failure == nil && !write.existed)
+      expect(write.outcome == .stored && write.failure == nil && !write.existed)
     }
     func check() throws {
       for size in sizes {
-        #expect(try disk.get("k\(size)") == DiskFixture.bytes(size, seed: UInt64(size)))
+        expect(try disk.get("k\(size)") == DiskFixture.bytes(size, seed: UInt64(size)))
         let record = try disk.info("k\(size)")
-        #expect(record?.size == size)
+        expect(record?.size == size)
         let expected = DiskFixture.bytes(size, seed: UInt64(size))
-        #expect(record?.checksum == expected.withUnsafeBytes { Checksum.xxh3($0) })
+        expect(record?.checksum == expected.withUnsafeBytes { Checksum.xxh3($0) })
       }
-      #expect(try disk.get("no") == nil)
+      expect(try disk.get("no") == nil)
     }
     try check()
     disk.checkInvariants()
-    #expect(disk.files(in: "content").count == [.mixed: 3, .sqlite: 0, .file: 9][storage])
+    expect(disk.files(in: "content").count == [.mixed: 3, .sqlite: 0, .file: 9][storage])
     try disk.reopen()
     try check()
     disk.checkInvariants()
@@ -41,7 +41,7 @@ import Testing
     for (i, key) in keys.enumerated() {
       let write = disk.write(.put, key, [UInt8(i)])
       disk.run(write)
-      #expect(write.outcome == .stored)
+      expect(write.outcome == .stored)
     }
     try disk.reopen()
     for (i, key) in keys.enumerated() {
@@ -50,12 +50,12 @@ import Testing
           Issue.record("gone")
           return
         }
-        #expect(Array(block.unowned.value) == [UInt8(i)])
+        expect(Array(block.unowned.value) == [UInt8(i)])
       }
     }
     let sorted = keys.sorted { $0.lexicographicallyPrecedes($1) }
-    #expect(try disk.byteKeys(page: 1) == sorted)
-    #expect(try disk.byteKeys(page: 4) == sorted)
+    expect(try disk.byteKeys(page: 1) == sorted)
+    expect(try disk.byteKeys(page: 4) == sorted)
     disk.checkInvariants()
   }
 
@@ -72,14 +72,14 @@ import Testing
         return
       }
       let record = block.unowned.record
-      #expect(record.version == write.version)
-      #expect(record.created == write.time)
-      #expect(record.expires == write.time + 100 * second)
-      #expect(record.timeToIdle == 50 * second)
-      #expect(record.cost == 77)
-      #expect(Array(block.unowned.extended.data) == [9, 8])
-      #expect(Array(block.unowned.extended.tag) == [7, 0, 5])
-      #expect(block.unowned.hasTag(block.unowned.extended.tag))
+      expect(record.version == write.version)
+      expect(record.created == write.time)
+      expect(record.expires == write.time + 100 * second)
+      expect(record.timeToIdle == 50 * second)
+      expect(record.cost == 77)
+      expect(Array(block.unowned.extended.data) == [9, 8])
+      expect(Array(block.unowned.extended.tag) == [7, 0, 5])
+      expect(block.unowned.hasTag(block.unowned.extended.tag))
     }
   }
 
@@ -90,9 +90,9 @@ import Testing
       disk.put("k\(i)", DiskFixture.bytes(i * 100), tag: i % 2 == 0 ? red : i % 3 == 0 ? blue : [])
     }
     let even = stride(from: 10, to: 60, by: 2).map { "k\($0)" }
-    #expect(try disk.keys(tagged: red) == even)
-    #expect(try disk.keys(tagged: red, page: 100) == even)
-    #expect(try disk.keys(tagged: [9]) == [])
+    expect(try disk.keys(tagged: red) == even)
+    expect(try disk.keys(tagged: red, page: 100) == even)
+    expect(try disk.keys(tagged: [9]) == [])
     // From a tag to another, to none, from none to one; a touch keeps it.
     disk.put("k10", [1], tag: blue)
     disk.put("k12", [1])
@@ -100,8 +100,8 @@ import Testing
     disk.remove("k14")
     try disk.touch("k16", timeToLive: 10 * second)
     var expected = ["k11", "k16"] + even.dropFirst(4)
-    #expect(try disk.keys(tagged: red) == expected)
-    #expect(try disk.keys(tagged: blue).contains("k10"))
+    expect(try disk.keys(tagged: red) == expected)
+    expect(try disk.keys(tagged: blue).contains("k10"))
     func tag(_ key: String) throws -> [UInt8]? {
       var found: [UInt8]?
       try Array(key.utf8).withUnsafeBytes { key in
@@ -109,21 +109,21 @@ import Testing
       }
       return found
     }
-    #expect(try tag("k10") == blue)
-    #expect(try tag("k11") == red)
-    #expect(try tag("k12") == [])
-    #expect(try tag("none") == nil)
+    expect(try tag("k10") == blue)
+    expect(try tag("k11") == red)
+    expect(try tag("k12") == [])
+    expect(try tag("none") == nil)
     disk.time.advance(seconds: 11)
     expected.removeAll { $0 == "k16" }
-    #expect(try disk.keys(tagged: red) == expected)
+    expect(try disk.keys(tagged: red) == expected)
     try disk.reopen()
-    #expect(try disk.keys(tagged: red) == expected)
+    expect(try disk.keys(tagged: red) == expected)
     // What the rows say that they count is what they are found to.
     let report = try disk.tier.check(isQuick: false, at: disk.moment)
-    #expect(report.counters == 0 && report.damaged == 0 && report.manifest == 0)
+    expect(report.counters == 0 && report.damaged == 0 && report.manifest == 0)
     disk.checkInvariants()
     disk.clear()
-    #expect(try disk.keys(tagged: red) == [])
+    expect(try disk.keys(tagged: red) == [])
   }
 
   @Test func replacesInAllFourDirections() throws {
@@ -133,13 +133,13 @@ import Testing
     for (i, pair) in [(small, small), (small, large), (large, small), (large, large)].enumerated() {
       disk.put("k\(i)", pair.0)
       let write = disk.put("k\(i)", pair.1)
-      #expect(write.existed)
-      #expect(try disk.get("k\(i)") == pair.1)
+      expect(write.existed)
+      expect(try disk.get("k\(i)") == pair.1)
     }
     disk.checkInvariants()
-    #expect(disk.files(in: "trash").count == 2)
+    expect(disk.files(in: "trash").count == 2)
     disk.maintain()
-    #expect(disk.files(in: "trash").isEmpty)
+    expect(disk.files(in: "trash").isEmpty)
     disk.checkInvariants()
   }
 
@@ -147,12 +147,12 @@ import Testing
     let disk = try DiskFixture()
     disk.put("a", DiskFixture.bytes(10))
     disk.put("b", DiskFixture.bytes(30_000))
-    #expect(disk.remove("a").existed)
-    #expect(disk.remove("b").existed)
-    #expect(!disk.remove("b").existed)
-    #expect(try disk.get("a") == nil)
-    #expect(try disk.get("b") == nil)
-    #expect(disk.tier.stats.removals == 2)
+    expect(disk.remove("a").existed)
+    expect(disk.remove("b").existed)
+    expect(!disk.remove("b").existed)
+    expect(try disk.get("a") == nil)
+    expect(try disk.get("b") == nil)
+    expect(disk.tier.stats.removals == 2)
     disk.checkInvariants()
   }
 
@@ -160,18 +160,18 @@ import Testing
     let disk = try DiskFixture()
     for i in 0..<500 { disk.put("k\(i)", DiskFixture.bytes(i % 100 == 0 ? 30_000 : 20)) }
     disk.clear()
-    #expect(disk.tier.stats.count == 0)
-    for i in 0..<500 { #expect(try disk.get("k\(i)") == nil) }
-    #expect(try disk.keys().isEmpty)
+    expect(disk.tier.stats.count == 0)
+    for i in 0..<500 { expect(try disk.get("k\(i)") == nil) }
+    expect(try disk.keys().isEmpty)
     disk.put("k7", [7])
-    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 500)
+    expect(disk.query("SELECT count(*) FROM entries")[0][0] == 500)
     disk.checkInvariants()
     try disk.reopen()
-    #expect(try disk.get("k7") == [7])
-    #expect(try disk.get("k8") == nil)
+    expect(try disk.get("k7") == [7])
+    expect(try disk.get("k8") == nil)
     disk.maintain()
-    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 1)
-    #expect(disk.files(in: "content").isEmpty)
+    expect(disk.query("SELECT count(*) FROM entries")[0][0] == 1)
+    expect(disk.files(in: "content").isEmpty)
     disk.checkInvariants()
   }
 
@@ -179,14 +179,14 @@ import Testing
     let disk = try DiskFixture()
     let put = disk.put("k", [1], timeToLive: 10 * second)
     disk.time.advance(seconds: 8)
-    #expect(try disk.touch("k").existed)
+    expect(try disk.touch("k").existed)
     disk.time.advance(seconds: 8)
-    #expect(try disk.get("k") == [1])
-    #expect(try disk.info("k")?.version == put.version)
+    expect(try disk.get("k") == [1])
+    expect(try disk.info("k")?.version == put.version)
     disk.time.advance(seconds: 3)
-    #expect(try disk.get("k") == nil)
-    #expect(try !disk.touch("k").existed)
-    #expect(try !disk.touch("none").existed)
+    expect(try disk.get("k") == nil)
+    expect(try !disk.touch("k").existed)
+    expect(try !disk.touch("none").existed)
     disk.checkInvariants()
   }
 
@@ -200,27 +200,27 @@ import Testing
       disk.prepare(write)
       disk.submit(write)
     }
-    #expect(try disk.get("a") == [9])
-    #expect(try disk.get("b") == nil)
-    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 2)
+    expect(try disk.get("a") == [9])
+    expect(try disk.get("b") == nil)
+    expect(disk.query("SELECT count(*) FROM entries")[0][0] == 2)
 
     let times = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
     let touch = disk.write(.touch, Array("a".utf8), [], times)
     disk.submit(touch)
-    #expect(try disk.info("a")?.expires == disk.moment.time + 5 * second)
-    #expect(try disk.get("a") == [9])
+    expect(try disk.info("a")?.expires == disk.moment.time + 5 * second)
+    expect(try disk.get("a") == [9])
 
     let clear = disk.write(.clear, [])
     disk.submit(clear)
-    #expect(try disk.get("a") == nil)
+    expect(try disk.get("a") == nil)
     let after = disk.write(.put, Array("c".utf8), [3])
     disk.prepare(after)
     disk.submit(after)
-    #expect(try disk.get("c") == [3])
+    expect(try disk.get("c") == [3])
     for write in [put, remove, touch, clear, after] { disk.complete(write) }
-    #expect(remove.existed && put.existed && touch.existed)
-    #expect(try disk.get("a") == nil)
-    #expect(try disk.get("c") == [3])
+    expect(remove.existed && put.existed && touch.existed)
+    expect(try disk.get("a") == nil)
+    expect(try disk.get("c") == [3])
     disk.checkInvariants()
   }
 
@@ -228,9 +228,9 @@ import Testing
     let disk = try DiskFixture()
     let write = disk.write(.put, Array("a".utf8), DiskFixture.bytes(50_000))
     disk.prepare(write)
-    #expect(disk.files(in: "content").count == 1)
+    expect(disk.files(in: "content").count == 1)
     write.form = nil
-    #expect(disk.files(in: "content").isEmpty)
+    expect(disk.files(in: "content").isEmpty)
     disk.checkInvariants()
   }
 
@@ -240,20 +240,20 @@ import Testing
     disk.remove("k7")
     disk.time.advance(seconds: 2)
     let expected = (0..<20).filter { $0 % 2 == 1 && $0 != 7 }.map { "k\($0)" }.sorted()
-    #expect(try disk.keys(page: 1) == expected)
-    #expect(try disk.keys(page: 100) == expected)
+    expect(try disk.keys(page: 1) == expected)
+    expect(try disk.keys(page: 100) == expected)
   }
 
   @Test func afterACleanCloseOnlyTheManifestRemains() throws {
     let disk = try DiskFixture()
     disk.put("a", [1])
-    #expect(disk.entries.contains("manifest.sqlite-wal"))
-    #expect(disk.close() == nil)
-    #expect(disk.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
-    #expect(disk.query("SELECT clean FROM meta")[0][0] == 1)
+    expect(disk.entries.contains("manifest.sqlite-wal"))
+    expect(disk.close() == nil)
+    expect(disk.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
+    expect(disk.query("SELECT clean FROM meta")[0][0] == 1)
     var status = stat()
     stat(disk.path, &status)
-    #expect(status.st_mode & 0o777 == 0o700)
+    expect(status.st_mode & 0o777 == 0o700)
   }
 
   @Test func versionsAreNeverUsedTwice() throws {
@@ -262,31 +262,31 @@ import Testing
     disk.put("a", [1])
     let killed = try disk.copyOfKilled()
     try killed.open()
-    #expect(killed.tier.firstVersion >= first + Committer.versionLease)
+    expect(killed.tier.firstVersion >= first + Committer.versionLease)
     try disk.reopen()
-    #expect(disk.tier.firstVersion == first + 1)
+    expect(disk.tier.firstVersion == first + 1)
     // A write far into the lease extends it.
     let write = disk.write(.put, Array("b".utf8), [1])
     write.version = first + Committer.versionLease - 5
     write.write.entry!.version = write.version
     disk.run(write)
     let next = disk.query("SELECT next_version FROM meta")[0][0]
-    #expect(UInt64(next) >= write.version + Committer.versionLease / 2)
+    expect(UInt64(next) >= write.version + Committer.versionLease / 2)
   }
 
   @Test func keepsItsStorageKind() throws {
     var options = DiskFixture.unlimited
     options.kind = .file
     let disk = try DiskFixture(options)
-    #expect(disk.close() == nil)
+    expect(disk.close() == nil)
     disk.options.kind = .mixed
     try disk.open()
-    #expect(disk.tier.apply(disk.options))
+    expect(disk.tier.apply(disk.options))
     disk.put("a", [1])
-    #expect(disk.files(in: "content").count == 1)
-    #expect(disk.tier.apply(DiskFixture.unlimited) == false)
+    expect(disk.files(in: "content").count == 1)
+    expect(disk.tier.apply(DiskFixture.unlimited) == false)
     options.kind = .sqlite
-    #expect(disk.tier.apply(options))
+    expect(disk.tier.apply(options))
   }
 
   @Test func secondOpeningIsBusy() throws {
@@ -299,10 +299,10 @@ import Testing
         directory: directory, options: disk.options, clock: disk.time.clock())
       Issue.record("opened twice")
     } catch {
-      #expect(error.status == .busy)
+      expect(error.status == .busy)
     }
     disk.put("a", [1])
-    #expect(try disk.get("a") == [1])
+    expect(try disk.get("a") == [1])
   }
 
   @Test func manyThreadsCommitTogether() throws {
@@ -314,7 +314,7 @@ import Testing
         let key = "t\(thread)-\(i % 50)"
         disk.put(key, DiskFixture.bytes(i % 7 == 0 ? 25_000 : 100, seed: UInt64(i)))
         let value = try! disk.get(key)
-        #expect(value == DiskFixture.bytes(i % 7 == 0 ? 25_000 : 100, seed: UInt64(i)))
+        expect(value == DiskFixture.bytes(i % 7 == 0 ? 25_000 : 100, seed: UInt64(i)))
         if i % 11 == 0 { disk.remove(key) }
         if i % 64 == 0 { _ = disk.tier.maintain(at: disk.moment) }
       }
@@ -356,22 +356,22 @@ import Testing
     defer { for pointer in pointers { pointer.deallocate() } }
     var values: [[UInt8]?] = []
     disk.tier.get(keys.count, at: disk.moment, key: { (pointers[$0], disk.tier.hash.entry(pointers[$0])) }) { index, block, failure in
-      #expect(index == values.count && failure == nil)
+      expect(index == values.count && failure == nil)
       if let block {
-        #expect(block.unowned.key.elementsEqual(keys[index]))
+        expect(block.unowned.key.elementsEqual(keys[index]))
         values.append(Array(block.unowned.value))
       } else {
         values.append(nil)
       }
     }
-    #expect(values.count == keys.count && values.last! == values[0])
+    expect(values.count == keys.count && values.last! == values[0])
     let hits = values.filter { $0 != nil }.count
-    #expect(disk.tier.stats.hits == hits && disk.tier.stats.misses == values.count - hits)
+    expect(disk.tier.stats.hits == hits && disk.tier.stats.misses == values.count - hits)
     for i in 0..<count {
       let expected: [UInt8]? =
         [5, 6, 7].contains(i % 10) ? nil : i % 50 == 8 ? [9]
         : DiskFixture.bytes(i % 10 == 3 ? 8000 : i % 10 == 4 ? 0 : 200)
-      #expect(values[i] == expected, "k\(i)")
+      expect(values[i] == expected, "k\(i)")
     }
     for write in queued { disk.complete(write) }
     disk.tier.doOwedWork()

@@ -13,7 +13,7 @@ import Testing
     let trim = disk.trim(TrimSpec(kind: kind, amount: amount, time: time))
     try trim.run(goOn)
     let removed = trim.removed
-    #expect(disk.tier.stats.count == before - removed, "what it says has gone has gone")
+    expect(disk.tier.stats.count == before - removed, "what it says has gone has gone")
     disk.checkInvariants()
     return removed
   }
@@ -23,16 +23,16 @@ import Testing
     for i in 0..<300 { disk.put("short\(i)", [1], timeToLive: second) }
     for i in 0..<300 { disk.put("idle\(i)", [1], timeToIdle: 5 * second) }
     for i in 0..<10 { disk.put("long\(i)", [1], timeToLive: 100 * second) }
-    #expect(try trim(disk, .expired) == 0)
+    expect(try trim(disk, .expired) == 0)
     disk.time.advance(seconds: 2)
-    #expect(try trim(disk, .expired) == 300)
+    expect(try trim(disk, .expired) == 300)
     disk.time.advance(seconds: 2)
     _ = try disk.get("idle7")
     disk.time.advance(seconds: 2)
-    #expect(try trim(disk, .expired) == 299)
-    #expect(try disk.get("idle7") == [1])
-    #expect(disk.tier.stats.expirations == 599)
-    #expect(disk.dropped.all.count == 599)
+    expect(try trim(disk, .expired) == 299)
+    expect(try disk.get("idle7") == [1])
+    expect(disk.tier.stats.expirations == 599)
+    expect(disk.dropped.all.count == 599)
   }
 
   @Test func expiredByTheTiersTimeToLive() throws {
@@ -42,8 +42,8 @@ import Testing
     disk.time.advance(seconds: 6)
     for i in 0..<50 { disk.put("b\(i)", [1]) }
     disk.time.advance(seconds: 5)
-    #expect(try trim(disk, .expired) == 700)
-    #expect(try disk.keys(page: 100).count == 50)
+    expect(try trim(disk, .expired) == 700)
+    expect(try disk.keys(page: 100).count == 50)
   }
 
   @Test(arguments: [StorageKind.mixed, .sqlite, .file])
@@ -54,14 +54,14 @@ import Testing
       disk.time.advance(seconds: 1)
     }
     let before = disk.tier.stats.cost
-    #expect(try trim(disk, .toCost, amount: before) == 0)
+    expect(try trim(disk, .toCost, amount: before) == 0)
     let removed = try trim(disk, .toCost, amount: 200_000)
-    #expect(removed > 0 && disk.tier.stats.cost <= 200_000)
+    expect(removed > 0 && disk.tier.stats.cost <= 200_000)
     // No more than was needed, and the oldest.
-    #expect(disk.tier.stats.cost > 170_000)
-    #expect(disk.dropped.all == (0..<Int(removed)).map { "k\($0)" })
-    #expect(try trim(disk, .toCost, amount: 0) == 300 - removed)
-    #expect(disk.tier.stats.cost == 0)
+    expect(disk.tier.stats.cost > 170_000)
+    expect(disk.dropped.all == (0..<Int(removed)).map { "k\($0)" })
+    expect(try trim(disk, .toCost, amount: 0) == 300 - removed)
+    expect(disk.tier.stats.cost == 0)
   }
 
   @Test func toCount() throws {
@@ -72,16 +72,16 @@ import Testing
     }
     for i in 0..<100 { _ = try disk.get("k\(i * 10)") }
     var calls: [[UInt64]] = []
-    #expect(
+    expect(
       try trim(disk, .toCount, amount: 100) { removed, total in
         calls.append([removed, total])
         return true
       } == 900)
-    #expect(try Set(disk.keys(page: 100)) == Set((0..<100).map { "k\($0 * 10)" }))
-    #expect(calls.count > 3 && calls.last == [900, 900])
-    #expect(calls.map { $0[0] } == calls.map { $0[0] }.sorted())
-    #expect(calls.allSatisfy { $0[1] == 900 })
-    #expect(try trim(disk, .toCount, amount: 100) == 0)
+    expect(try Set(disk.keys(page: 100)) == Set((0..<100).map { "k\($0 * 10)" }))
+    expect(calls.count > 3 && calls.last == [900, 900])
+    expect(calls.map { $0[0] } == calls.map { $0[0] }.sorted())
+    expect(calls.allSatisfy { $0[1] == 900 })
+    expect(try trim(disk, .toCount, amount: 100) == 0)
   }
 
   @Test func deadRowsAndTheLogGoBeforeEntries() throws {
@@ -89,9 +89,9 @@ import Testing
     for i in 0..<500 { disk.put("old\(i)", DiskFixture.bytes(1000)) }
     disk.clear()
     for i in 0..<50 { disk.put("new\(i)", DiskFixture.bytes(1000)) }
-    #expect(try trim(disk, .toCost, amount: 100_000) == 0)
-    #expect(disk.tier.stats.cost <= 100_000)
-    #expect(try disk.keys(page: 100).count == 50)
+    expect(try trim(disk, .toCost, amount: 100_000) == 0)
+    expect(disk.tier.stats.cost <= 100_000)
+    expect(try disk.keys(page: 100).count == 50)
   }
 
   @Test func largestFirst() throws {
@@ -99,12 +99,12 @@ import Testing
     for i in 0..<200 { disk.put("k\(i)", DiskFixture.bytes((i * 37 % 200) * 100)) }
     let cost = disk.tier.stats.cost
     let removed = try trim(disk, .largestFirst, amount: 500_000)
-    #expect(removed > 0 && cost > 500_000 && disk.tier.stats.cost <= 500_000)
+    expect(removed > 0 && cost > 500_000 && disk.tier.stats.cost <= 500_000)
     // By what they take up, which grows with the size by pages.
     let smallestGone = disk.dropped.all.map { Int($0.dropFirst())! * 37 % 200 * 100 }.min()!
     for key in try disk.keys(page: 100) {
       let size = Int(key.dropFirst())! * 37 % 200 * 100
-      #expect(size <= smallestGone + 4096)
+      expect(size <= smallestGone + 4096)
     }
   }
 
@@ -127,9 +127,9 @@ import Testing
     try disk.tier.flush(at: disk.moment)
     _ = try trim(disk, .toCost, amount: UInt64(5000 * each))
     let removed = try trim(disk, .leastRecent, amount: UInt64(1000 * each))
-    #expect(removed == 4000)
+    expect(removed == 4000)
     let kept = try Set(disk.keys(page: 500).map { Int($0.dropFirst())! - 10_000 })
-    #expect(kept.symmetricDifference(Set(4100..<5000).union(0..<50).union(100..<150)).isEmpty)
+    expect(kept.symmetricDifference(Set(4100..<5000).union(0..<50).union(100..<150)).isEmpty)
   }
 
   private let farFuture: Int64 = 4_000_000_000_000_000_000
@@ -145,8 +145,8 @@ import Testing
       if i == 150 { try disk.tier.flush(at: disk.moment) }
     }
     let each = disk.query("SELECT max(charge) FROM entries")[0][0]
-    #expect(try trim(disk, .leastFrequent, amount: UInt64(100 * each)) == 200)
-    #expect(try disk.keys(page: 500).allSatisfy { Int($0.dropFirst())! % 6 >= 4 })
+    expect(try trim(disk, .leastFrequent, amount: UInt64(100 * each)) == 200)
+    expect(try disk.keys(page: 500).allSatisfy { Int($0.dropFirst())! % 6 >= 4 })
   }
 
   @Test func byTime() throws {
@@ -156,29 +156,29 @@ import Testing
       disk.put("k\(i)", [1])
       disk.time.advance(seconds: 1)
     }
-    #expect(try trim(disk, .writtenBefore, time: Int64.min) == 0)
-    #expect(try trim(disk, .writtenBefore, time: 0) == 0)
-    #expect(try trim(disk, .olderThan, time: Int64.max) == 0)
-    #expect(try trim(disk, .idleFor, time: Int64.max) == 0)
+    expect(try trim(disk, .writtenBefore, time: Int64.min) == 0)
+    expect(try trim(disk, .writtenBefore, time: 0) == 0)
+    expect(try trim(disk, .olderThan, time: Int64.max) == 0)
+    expect(try trim(disk, .idleFor, time: Int64.max) == 0)
     // A touch writes anew.
     try disk.touch("k3")
-    #expect(try trim(disk, .writtenBefore, time: start + 100 * second) == 99)
-    #expect(try disk.get("k3") != nil && disk.get("k100") != nil && disk.get("k99") == nil)
-    #expect(try trim(disk, .olderThan, time: 800 * second) == 100)
-    #expect(try disk.get("k200") != nil)
+    expect(try trim(disk, .writtenBefore, time: start + 100 * second) == 99)
+    expect(try disk.get("k3") != nil && disk.get("k100") != nil && disk.get("k99") == nil)
+    expect(try trim(disk, .olderThan, time: 800 * second) == 100)
+    expect(try disk.get("k200") != nil)
     disk.time.advance(seconds: 1)
-    #expect(try trim(disk, .idleFor, time: 500 * second) == 300)
-    #expect(try disk.get("k200") != nil && disk.get("k201") == nil)
-    #expect(try trim(disk, .writtenBefore, time: Int64.max) == 501)
+    expect(try trim(disk, .idleFor, time: 500 * second) == 300)
+    expect(try disk.get("k200") != nil && disk.get("k201") == nil)
+    expect(try trim(disk, .writtenBefore, time: Int64.max) == 501)
   }
 
   @Test func largerThan() throws {
     let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
     for i in 0..<100 { disk.put("k\(i)", DiskFixture.bytes(i * 100)) }
-    #expect(try trim(disk, .largerThan, amount: UInt64.max) == 0)
-    #expect(try trim(disk, .largerThan, amount: 5000) == 49)
-    #expect(disk.query("SELECT max(size) FROM entries")[0][0] == 5000)
-    #expect(try trim(disk, .largerThan, amount: 0) == 50)
+    expect(try trim(disk, .largerThan, amount: UInt64.max) == 0)
+    expect(try trim(disk, .largerThan, amount: 5000) == 49)
+    expect(disk.query("SELECT max(size) FROM entries")[0][0] == 5000)
+    expect(try trim(disk, .largerThan, amount: 0) == 50)
   }
 
   @Test(arguments: [
@@ -194,7 +194,7 @@ import Testing
       last = removed
       return removed < 300
     }
-    #expect(removed == last && removed >= 300 && removed < 700)
+    expect(removed == last && removed >= 300 && removed < 700)
   }
 
   /// Readers and writers go on; a read gives the newest or, of what was trimmed, nothing.
@@ -212,11 +212,11 @@ import Testing
       }
       for i in 0..<400 {
         let key = "t\(thread)-\(i % 50)"
-        #expect(disk.put(key, [UInt8(i & 255)]).outcome == .stored)
-        if let value = try! disk.get(key) { #expect(value == [UInt8(i & 255)]) }
+        expect(disk.put(key, [UInt8(i & 255)]).outcome == .stored)
+        if let value = try! disk.get(key) { expect(value == [UInt8(i & 255)]) }
       }
     }
-    for i in 0..<3000 { #expect(try disk.get("k\(i)") == nil) }
+    for i in 0..<3000 { expect(try disk.get("k\(i)") == nil) }
     disk.checkInvariants()
   }
 
@@ -226,8 +226,8 @@ import Testing
     disk.clear()
     for i in 0..<10 { disk.put("n\(i)", [1]) }
     disk.maintain()
-    #expect(disk.query("SELECT count(*) FROM entries")[0] == [10])
-    #expect(disk.files(in: "content").isEmpty && disk.files(in: "trash").isEmpty)
+    expect(disk.query("SELECT count(*) FROM entries")[0] == [10])
+    expect(disk.files(in: "content").isEmpty && disk.files(in: "trash").isEmpty)
     disk.checkInvariants()
   }
 }

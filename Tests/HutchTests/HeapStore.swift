@@ -369,7 +369,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   // MARK: maintenance
 
   var stats: TierStats {
-    #expect(ThreadState.isInside, "a store's sums are read inside the gate")
+    expect(ThreadState.isInside, "a store's sums are read inside the gate")
     return lock.withLock {
       var stats = counters
       stats.isUp = serves

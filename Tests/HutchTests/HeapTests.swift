@@ -44,7 +44,7 @@ private let canPopulate: Bool = {
 
     func take(_ units: Int, slack: Int = 0) throws {
       let memory = try #require(arena.take(units, slack: slack))
-      #expect(Int(bitPattern: memory) % (slack == 0 ? 16 : 64) == 0)
+      expect(Int(bitPattern: memory) % (slack == 0 ? 16 : 64) == 0)
       let units = HeapSpan(memory - 8).units
       fillers &+= 1
       memset(memory, Int32(fillers), units * 16 - 8)
@@ -61,16 +61,16 @@ private let canPopulate: Bool = {
     }
 
     func expectWhole(_ piece: (memory: UnsafeMutableRawPointer, units: Int, filler: UInt8)) {
-      #expect(
+      expect(
         isAll(piece.filler, piece.memory, piece.units * 16 - 8), "seed \(testSeed)")
     }
 
     /// The invariants, and the sums beside what was taken and what the system says.
     func check() {
       arena.giveBack(excess: 0)
-      #expect(arena.violation() == nil, "seed \(testSeed)")
-      #expect(arena.used == taken.reduce(0) { $0 + $1.units * 16 }, "seed \(testSeed)")
-      #expect(inMemory <= arena.resident, "seed \(testSeed)")
+      expect(arena.violation() == nil, "seed \(testSeed)")
+      expect(arena.used == taken.reduce(0) { $0 + $1.units * 16 }, "seed \(testSeed)")
+      expect(inMemory <= arena.resident, "seed \(testSeed)")
     }
 
     /// The bytes of the regions' pages that the system has in memory.
@@ -78,7 +78,7 @@ private let canPopulate: Bool = {
       var sum = 0
       for region in regions where isMapped(region) {
         var pages = [UInt8](repeating: 0, count: Heap.regionSize / 4096)
-        #expect(mincore(region, Heap.regionSize, &pages) == 0)
+        expect(mincore(region, Heap.regionSize, &pages) == 0)
         sum += pages.reduce(0) { $0 + Int($1 & 1) } * 4096
       }
       return sum
@@ -128,8 +128,8 @@ private let canPopulate: Bool = {
     for _ in 0..<2 { bench.give(0) }
     for _ in 0..<4 { bench.arena.giveBack(excess: .max) }
     bench.check()
-    #expect(bench.arena.used == 0)
-    #expect(bench.arena.resident <= 2 << 20)
+    expect(bench.arena.used == 0)
+    expect(bench.arena.resident <= 2 << 20)
   }
 
   /// An arena that grows has the pages of its next requests in memory before they are written, and
@@ -140,7 +140,7 @@ private let canPopulate: Bool = {
       try bench.take(300)
       let before = bench.inMemory
       for _ in 0..<9 { try bench.take(300) }
-      #expect(bench.inMemory == before)
+      expect(bench.inMemory == before)
       bench.check()
       while bench.arena.used < 2 << 20 { try bench.take(300) }
       while bench.taken.count > 1 { bench.give(1) }
@@ -156,10 +156,10 @@ private let canPopulate: Bool = {
     for units in [20, 10, 12, 10, 20, 12, 20] { try bench.take(units) }
     for index in [5, 3, 1] { bench.give(index) }
     let units = bench.taken.map { bench.arena.looseUnits(HeapSpan($0.memory - 8)) }
-    #expect(bench.taken.map { $0.units } == [20, 20, 12, 20])
-    #expect(units == [nil, nil, 12, nil])
+    expect(bench.taken.map { $0.units } == [20, 20, 12, 20])
+    expect(units == [nil, nil, 12, nil])
     try bench.take(12)
-    #expect(bench.arena.looseUnits(HeapSpan(bench.taken[2].memory - 8)) == nil)
+    expect(bench.arena.looseUnits(HeapSpan(bench.taken[2].memory - 8)) == nil)
     bench.check()
   }
 
@@ -176,7 +176,7 @@ private let canPopulate: Bool = {
     for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
     try bench.take(1 << 13)
     bench.check()
-    #expect(bench.arena.resident < bench.arena.used * 6 / 5, "seed \(testSeed)")
+    expect(bench.arena.resident < bench.arena.used * 6 / 5, "seed \(testSeed)")
   }
 
   /// What one thread takes another one frees, of the process's heap.
@@ -201,17 +201,17 @@ private let canPopulate: Bool = {
           return places.pieces.remove(at: index)
         }
         if let (memory, length, filler) = other {
-          #expect(isAll(filler, memory, length), "seed \(testSeed)")
+          expect(isAll(filler, memory, length), "seed \(testSeed)")
           Heap.give(memory)
         }
       }
     }
     for (memory, _, _) in places.pieces { Heap.give(memory) }
-    #expect(Heap.violation() == nil)
+    expect(Heap.violation() == nil)
   }
 
   @Test func aRequestForTooMuchFails() {
-    #expect(Heap.take(.max, seed: 0) == nil)
-    #expect(Heap.take(1 << 60, seed: 0) == nil)
+    expect(Heap.take(.max, seed: 0) == nil)
+    expect(Heap.take(1 << 60, seed: 0) == nil)
   }
 }

@@ -57,19 +57,19 @@ import Testing
     var hits: UInt64 = 0
     for i in 0..<keys.count {
       let hash = tier.hash(keys[i])
-      #expect(found[i].hash == hash, words)
+      expect(found[i].hash == hash, words)
       let version = tier.peek(keys[i], hash, at: moment).unowned?.version
       guard let raw = found[i].block else {
-        #expect(version == nil, words)
+        expect(version == nil, words)
         continue
       }
       hits += 1
       let block = Block(owning: UnownedBlock(UnsafeMutableRawPointer(raw)))
       let isSame = block.unowned.version == version && block.unowned.hasKey(keys[i])
-      #expect(isSame, words)
+      expect(isSame, words)
     }
-    #expect(after.hits - before.hits == hits, words)
-    #expect(after.misses - before.misses == UInt64(keys.count) - hits, words)
+    expect(after.hits - before.hits == hits, words)
+    expect(after.misses - before.misses == UInt64(keys.count) - hits, words)
   }
 
   /// A batch gives what single looks give, and counts as many: over one shard and then several,
@@ -87,7 +87,7 @@ import Testing
         let hash = withBytes(name) { tier.hash($0) }
         _ = try tier.put(block, hash, at: clock.moment())
       }
-      #expect(tier.shardCount > 1 || stored == 3000)
+      expect(tier.shardCount > 1 || stored == 3000)
       for round in 0..<400 {
         if round % 2 == 0 { giveBias(random.next()) }
         let chosen = (0..<1 + Int(random.next() % 16)).map { _ in
@@ -112,7 +112,7 @@ import Testing
             "seed \(testSeed), round \(round)")
         }
       }
-      #expect(tier.violation() == nil, "seed \(testSeed)")
+      expect(tier.violation() == nil, "seed \(testSeed)")
     }
   }
 
@@ -164,53 +164,53 @@ import Testing
           case .done:
             hits += 1
             let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<size])
-            #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
-            #expect(contains(key) == .done)
+            expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
+            expect(contains(key) == .done)
             let target = HitPath.Target(
               buffer: buffer.baseAddress!, capacity: buffer.count, size: found, found: result)
             result.pointee = HitPath.Result(size: 0, extendedSize: -1, value: nil, version: 0)
-            #expect(copy(key, target) == .done)
-            #expect(found.pointee == size && result.pointee.extendedSize == 0)
-            #expect(result.pointee.version == wanted.unowned?.version)
+            expect(copy(key, target) == .done)
+            expect(found.pointee == size && result.pointee.extendedSize == 0)
+            expect(result.pointee.version == wanted.unowned?.version)
             // A caller that has the version need not get a copy.
             buffer[0] ^= 0xFF
             let before = buffer[0]
-            #expect(copy(key, target) == .done)
+            expect(copy(key, target) == .done)
             if size > 0 && buffer[0] == before { kept += 1 }
-            #expect(buffer[0] == before || buffer[0] == before ^ 0xFF)
+            expect(buffer[0] == before || buffer[0] == before ^ 0xFF)
             var value: OpaquePointer?
-            #expect(
+            expect(
               path.pin(key.baseAddress!, key.count, kind(key), isShared: isShared, &value) == .done)
-            #expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
+            expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
             UnownedBlock(UnsafeMutableRawPointer(value!)).release()
             hits += 3
           case .absent:
             misses += 1
-            #expect(wanted.unowned == nil)
-            #expect(contains(key) == .absent)
+            expect(wanted.unowned == nil)
+            expect(contains(key) == .absent)
           case .unusual:
             unusual += 1
-            #expect(wanted.unowned.map { $0.expires != 0 || $0.size > min(capacity, 4096) } == true)
-            #expect(size == -1)
+            expect(wanted.unowned.map { $0.expires != 0 || $0.size > min(capacity, 4096) } == true)
+            expect(size == -1)
           }
         }
       }
     }
-    #expect(tier.shardCount > 1 && unusual > 0 && kept > 0)
-    #expect(tier.stats.hits == hits && tier.stats.misses == misses, "seed \(testSeed)")
-    #expect(tier.violation() == nil)
+    expect(tier.shardCount > 1 && unusual > 0 && kept > 0)
+    expect(tier.stats.hits == hits && tier.stats.misses == misses, "seed \(testSeed)")
+    expect(tier.violation() == nil)
   }
 
   @Test func whoMayPass() throws {
-    #expect(path.isOpen && !path.closed.isOpen && !tier.hits(isMemory: false).isOpen)
+    expect(path.isOpen && !path.closed.isOpen && !tier.hits(isMemory: false).isOpen)
     // A host's clock has to be asked at every call, and lists have to be changed.
     let hand = HandClock()
     let other = try Bench(policy: .adaptive).tier
     other.prepareHits(hand.clock, isAll: true)
-    #expect(!other.hits(isMemory: true).isOpen)
+    expect(!other.hits(isMemory: true).isOpen)
     let exact = try Bench(policy: .lru).tier
     exact.prepareHits(clock, isAll: true)
-    #expect(!exact.hits(isMemory: true).isOpen)
+    expect(!exact.hits(isMemory: true).isOpen)
   }
 
   /// Where processes share, a copy counts while its key's counter stands still. A plain block has
@@ -232,7 +232,7 @@ import Testing
       }
     }
     tier.share(counters)
-    #expect(path.isOpen)
+    expect(path.isOpen)
     var outcomes = [HitPath.Outcome: Int]()
     for step in 0..<4000 {
       if step % 20 == 0 { giveBias(0) }
@@ -247,17 +247,17 @@ import Testing
         let fits = key.count <= 8
         let before = tier.stats
         let outcome = withUnsafeMutableBytes(of: &room) { copy(key, $0, &copied) }
-        #expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
+        expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
         let isThere = contains(key)
-        #expect(isThere == (isCurrent ? .done : .unusual))
-        #expect(tier.stats.hits - before.hits == (outcome == .done ? 1 : 0))
-        #expect(tier.stats.misses == before.misses)
+        expect(isThere == (isCurrent ? .done : .unusual))
+        expect(tier.stats.hits - before.hits == (outcome == .done ? 1 : 0))
+        expect(tier.stats.misses == before.misses)
         outcomes[outcome, default: 0] += 1
       }
     }
-    #expect(outcomes[.done] ?? 0 > 100 && outcomes[.unusual] ?? 0 > 100, "seed \(testSeed)")
+    expect(outcomes[.done] ?? 0 > 100 && outcomes[.unusual] ?? 0 > 100, "seed \(testSeed)")
     tier.share(nil)
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
   }
 
   /// The first call that is no read ends a bias, and the next reads go as before. What was counted
@@ -282,25 +282,25 @@ import Testing
         { $0.clear(keepingUnbacked: false, at: moment) },
         { _ = $0.maintain(at: moment) },
         {
-          #expect($0.lockAll(until: Deadline(after: Int64.max)))
-          #expect(!$0.lock(0).isBiased)
+          expect($0.lockAll(until: Deadline(after: Int64.max)))
+          expect(!$0.lock(0).isBiased)
           $0.unlockAll(inChild: true)
         },
       ]
       for (i, call) in calls.enumerated() {
         try put(key)
-        #expect(path.isUnbiased)
+        expect(path.isUnbiased)
         giveBias(0)
-        #expect(!path.isUnbiased && path.isOpen && tier.lock(0).isBiased)
-        #expect(read(key) && contains(key) == .done)
-        #expect(tier.lock(0).isBiased, "call \(i)")
+        expect(!path.isUnbiased && path.isOpen && tier.lock(0).isBiased)
+        expect(read(key) && contains(key) == .done)
+        expect(tier.lock(0).isBiased, "call \(i)")
         try call(tier)
-        #expect(path.isUnbiased && !tier.lock(0).isBiased, "call \(i)")
-        #expect(read(key) == (contains(key) == .done))
+        expect(path.isUnbiased && !tier.lock(0).isBiased, "call \(i)")
+        expect(read(key) == (contains(key) == .done))
       }
-      #expect(tier.stats.hits == 8 && tier.stats.misses == 2)
+      expect(tier.stats.hits == 8 && tier.stats.misses == 2)
     }
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
   }
 
   /// A bias that one thread only uses, or none, ends by what that thread reads. A write finds the
@@ -308,7 +308,7 @@ import Testing
   @Test func aBiasEndsWhereOneThreadReads() {
     for number in 0..<5000 as Range<UInt64> { put(number, 0) }
     let shards = UInt64(tier.shardCount)
-    #expect(shards > 1)
+    expect(shards > 1)
     for biased in [0..<shards, 0..<1, shards - 1..<shards] {
       for shard in biased { giveBias(shard) }
       var reads: UInt64 = 0
@@ -317,14 +317,14 @@ import Testing
         _ = isThere(reads % 5)
         reads += 1
       }
-      #expect(path.isUnbiased && reads > 1000)
-      #expect((0..<Int(shards)).allSatisfy { !tier.lock($0).isBiased })
+      expect(path.isUnbiased && reads > 1000)
+      expect((0..<Int(shards)).allSatisfy { !tier.lock($0).isBiased })
       let after = tier.stats
-      #expect(after.hits + after.misses - before.hits - before.misses == reads)
+      expect(after.hits + after.misses - before.hits - before.misses == reads)
       put(1, 1)
-      #expect(isThere(1))
+      expect(isThere(1))
     }
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
   }
 
   /// Two threads that read by turns keep it.
@@ -339,7 +339,7 @@ import Testing
     var lineCount = 0
     tier.lock(0).forEachReader { _ in lineCount += 1 }
     let mask = lineCount - 1
-    #expect(mask > 0)
+    expect(mask > 0)
     var areApart = false
     // The numbers of other threads lie between theirs, if those begin at the same time.
     for _ in 0..<100 where !areApart {
@@ -355,11 +355,11 @@ import Testing
         }
       }
       areApart = shared.lines.load(ordering: .relaxed) != 0
-      #expect(!areApart || tier.lock(0).isBiased)
+      expect(!areApart || tier.lock(0).isBiased)
       put(0, 0)
     }
-    #expect(areApart && tier.stats.misses == 0)
-    #expect(tier.violation() == nil)
+    expect(areApart && tier.stats.misses == 0)
+    expect(tier.violation() == nil)
   }
 
   /// Threads read, most of the time under the locks of their lines, what others of them write over,
@@ -431,10 +431,10 @@ import Testing
       }
     }
     let stats = tier.stats
-    #expect(shared.wrong.load(ordering: .relaxed) == 0, "seed \(seed)")
-    #expect(stats.hits + stats.misses == shared.reads.load(ordering: .relaxed), "seed \(seed)")
-    #expect(shared.shared.load(ordering: .relaxed) > 1000 && tier.shardCount > 1, "seed \(seed)")
-    #expect(tier.violation() == nil, "seed \(seed)")
+    expect(shared.wrong.load(ordering: .relaxed) == 0, "seed \(seed)")
+    expect(stats.hits + stats.misses == shared.reads.load(ordering: .relaxed), "seed \(seed)")
+    expect(shared.shared.load(ordering: .relaxed) > 1000 && tier.shardCount > 1, "seed \(seed)")
+    expect(tier.violation() == nil, "seed \(seed)")
   }
 
   private func name(_ number: UInt64) -> (UInt64, UInt64) { (number, ~number) }
@@ -466,9 +466,9 @@ import Testing
     tier.prepareHits(clock, isAll: false)
     withBytes("nothing here") { key in
       var (room, size) = (0, 0)
-      #expect(withUnsafeMutableBytes(of: &room) { copy(key, $0, &size) } == .unusual)
-      #expect(contains(key) == .unusual)
+      expect(withUnsafeMutableBytes(of: &room) { copy(key, $0, &size) } == .unusual)
+      expect(contains(key) == .unusual)
     }
-    #expect(tier.stats.misses == 0)
+    expect(tier.stats.misses == 0)
   }
 }

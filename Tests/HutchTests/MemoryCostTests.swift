@@ -25,11 +25,11 @@ import Testing
       hits.append(found)
       if found { continue }
       let block = try bench.block(text) { $0.cost = request.cost }
-      #expect(try tier.put(block, hash, at: moment).outcome == .stored)
-      #expect(limits.cost == 0 || tier.cost <= limits.cost)
-      if hits.count % 500 == 0 { #expect(tier.violation() == nil) }
+      expect(try tier.put(block, hash, at: moment).outcome == .stored)
+      expect(limits.cost == 0 || tier.cost <= limits.cost)
+      if hits.count % 500 == 0 { expect(tier.violation() == nil) }
     }
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
     return hits
   }
 
@@ -52,7 +52,7 @@ import Testing
       let requests = load(testSeed, 10_000) { _ in 1 }
       let byCost = try hits(.adaptive, TierLimits(cost: limit), requests)
       let byCount = try hits(.adaptive, TierLimits(count: limit), requests)
-      #expect(byCost == byCount, "seed \(testSeed), limit \(limit)")
+      expect(byCost == byCount, "seed \(testSeed), limit \(limit)")
     }
   }
 
@@ -61,7 +61,7 @@ import Testing
     let requests = load(testSeed, 10_000) { UInt64(1 + $0 * 7919 % 100_000) }
     let equal = requests.map { Request(key: $0.key, cost: 1) }
     let limits = TierLimits(count: 120)
-    #expect(
+    expect(
       try hits(.adaptive, limits, requests) == hits(.adaptive, limits, equal), "seed \(testSeed)")
   }
 
@@ -76,11 +76,11 @@ import Testing
     let limits = TierLimits(cost: 1_000_000)
     let adaptive = try hits(.adaptive, limits, requests)
     let lru = try hits(.lru, limits, requests)
-    #expect(ratio(adaptive) > 0.75)
-    #expect(ratio(lru) < 0.3)
+    expect(ratio(adaptive) > 0.75)
+    expect(ratio(lru) < 0.3)
     // Of the small ones nearly all, once they have been asked for.
     let small = zip(requests, adaptive).suffix(10_000).filter { $0.0.cost == 1000 }.map(\.1)
-    #expect(ratio(small) > 0.95)
+    expect(ratio(small) > 0.95)
   }
 
   /// What is popular is large: cost is not all.
@@ -92,7 +92,7 @@ import Testing
         : Request(key: 1000 + step, cost: 2000)
     }
     let adaptive = try hits(.adaptive, TierLimits(cost: 500_000), requests)
-    #expect(ratio(adaptive) > 0.45)
+    expect(ratio(adaptive) > 0.45)
   }
 
   /// A loop over more than fits: what is kept is small.
@@ -101,9 +101,9 @@ import Testing
     let requests = (0..<24_000).map { Request(key: $0 % 400, cost: costs[$0 % 400]) }
     let limit = costs.reduce(0, +) / 8
     let limits = TierLimits(cost: limit)
-    #expect(try ratio(hits(.lru, limits, requests)) < 0.01)
+    expect(try ratio(hits(.lru, limits, requests)) < 0.01)
     // The cheapest that fit are 5 of 8.
-    #expect(try ratio(hits(.adaptive, limits, requests)) > 0.35)
+    expect(try ratio(hits(.adaptive, limits, requests)) > 0.35)
   }
 
   /// Any costs, entries that change theirs, limits that come and go: hard limits, sound
@@ -123,10 +123,10 @@ import Testing
           let cost = 1 + random.next() % (1 << (random.next() % 16))
           let outcome = try bench.put(key, "value") { $0.cost = cost }.outcome
           if limits.cost != 0 {
-            #expect(outcome == (cost <= limits.largestCharge ? .stored : .tooLarge), context)
-            #expect(bench.tier.cost <= limits.cost, context)
+            expect(outcome == (cost <= limits.largestCharge ? .stored : .tooLarge), context)
+            expect(bench.tier.cost <= limits.cost, context)
           }
-          if limits.count != 0 { #expect(bench.tier.count <= limits.count, context) }
+          if limits.count != 0 { expect(bench.tier.count <= limits.count, context) }
         case 5..<7: _ = bench.get(key)
         default: bench.remove(key)
         }
@@ -136,9 +136,9 @@ import Testing
             count: random.next() % 3 == 0 ? 5 + random.next() % 200 : 0)
           bench.tier.setLimits(limits, at: bench.hand.moment)
         }
-        if step % 20 == 0 { #expect(bench.violation == nil, context) }
+        if step % 20 == 0 { expect(bench.violation == nil, context) }
       }
-      #expect(bench.violation == nil, "seed \(seed)")
+      expect(bench.violation == nil, "seed \(seed)")
     }
   }
 
@@ -149,35 +149,35 @@ import Testing
     var entries = Entries(ShardPosition(), counts: false)
     for number in 0..<1000 as Range<UInt32> {
       _ = try entries.slab.reserve()
-      #expect(entries.slab.take(0) == Slot(number))
+      expect(entries.slab.take(0) == Slot(number))
     }
     return entries
   }
 
   @Test func linkAndTagAreKeptApart() {
     var link = ForwardLink()
-    #expect(link.newer.isNone && link.costClass == 0 && link.level == 0)
+    expect(link.newer.isNone && link.costClass == 0 && link.level == 0)
     link.tag(costClass: CostLists.mostClass, level: 3)
-    #expect(link.newer.isNone && !link.isGone)
+    expect(link.newer.isNone && !link.isGone)
     link.newer = Slot(UInt32(ForwardLink.slotLimit - 1))
-    #expect(link.newer == Slot(UInt32(ForwardLink.slotLimit - 1)))
-    #expect(link.costClass == CostLists.mostClass && link.level == 3)
+    expect(link.newer == Slot(UInt32(ForwardLink.slotLimit - 1)))
+    expect(link.costClass == CostLists.mostClass && link.level == 3)
     link.markGone()
-    #expect(link.isGone && link.newer == Slot(UInt32(ForwardLink.slotLimit - 1)))
+    expect(link.isGone && link.newer == Slot(UInt32(ForwardLink.slotLimit - 1)))
     link.newer = Slot(0)
     link.tag(costClass: 5, level: 0)
-    #expect(link.newer == Slot(0) && link.costClass == 5 && link.level == 0)
+    expect(link.newer == Slot(0) && link.costClass == 5 && link.level == 0)
     link.newer = .none
-    #expect(link.newer.isNone && link.costClass == 5)
+    expect(link.newer.isNone && link.costClass == 5)
   }
 
   @Test func classesOfCost() {
-    #expect(CostLists.costClass(0) == 0 && CostLists.costClass(1) == 0)
-    #expect(CostLists.costClass(512) == 9 && CostLists.costClass(1023) == 9)
-    #expect(CostLists.costClass(.max) == CostLists.mostClass)
+    expect(CostLists.costClass(0) == 0 && CostLists.costClass(1) == 0)
+    expect(CostLists.costClass(512) == 9 && CostLists.costClass(1023) == 9)
+    expect(CostLists.costClass(.max) == CostLists.mostClass)
     for i in 0..<CostLists.mostClass {
       let ratio = CostLists.weight(i + 1) / CostLists.weight(i)
-      #expect(abs(ratio - 2.5198421) < 0.001)
+      expect(abs(ratio - 2.5198421) < 0.001)
     }
   }
 
@@ -196,18 +196,18 @@ import Testing
       lists.first(sparing: sparing, at: now, weighs: weighs, slots)
     }
     // 2^(4 * 4/3) = 40 times the weight.
-    #expect(first(100) == Slot(0))
-    #expect(first(110) == Slot(1))
-    #expect(first(110, weighs: false) == Slot(0))
-    #expect(first(110, sparing: Slot(1)) == Slot(0))
+    expect(first(100) == Slot(0))
+    expect(first(110) == Slot(1))
+    expect(first(110, weighs: false) == Slot(0))
+    expect(first(110, sparing: Slot(1)) == Slot(0))
     lists.pop(Slot(1), slots)
     push(1, 10, level: 3, at: 100)
-    #expect(first(110) == Slot(0))
-    #expect(first(200) == Slot(1))
-    #expect(lists.violation(slots) == nil)
+    expect(first(110) == Slot(0))
+    expect(first(200) == Slot(1))
+    expect(lists.violation(slots) == nil)
     lists.pop(Slot(0), slots)
     lists.pop(Slot(1), slots)
-    #expect(lists.isEmpty && first(300) == nil && lists.violation(slots) == nil)
+    expect(lists.isEmpty && first(300) == nil && lists.violation(slots) == nil)
   }
 
   /// Entries keep no times; how old the first is comes from the pace of the others, of one list or
@@ -224,8 +224,8 @@ import Testing
       lists.push(slot, at: step < 1000 ? step : 1000 + 2 * (step - 1000), slots)
     }
     let age = lists.age(at: 3000)
-    #expect(age > 140 && age < 180, "\(age)")
-    #expect(lists.violation(slots) == nil)
+    expect(age > 140 && age < 180, "\(age)")
+    expect(lists.violation(slots) == nil)
   }
 
   /// Lists come and go with their entries, whatever the order, and each keeps its own. A slot whose
@@ -250,7 +250,7 @@ import Testing
           if lists.remove(Slot(slot), slots) { free.insert(slot) }
           while let slot = lists.takeFreed(slots) {
             let isNew = free.insert(slot.number).inserted
-            #expect(model[slot.number] == nil && isNew)
+            expect(model[slot.number] == nil && isNew)
           }
         } else if model.count < 600, let slot = free.popFirst() {
           let costClass = UInt32(truncatingIfNeeded: random.next() % classes)
@@ -260,16 +260,16 @@ import Testing
           model[slot] = (costClass - min(costClass, level), step)
         }
         // It looks at every entry.
-        if step % 5 == 4 { #expect(lists.violation(slots) == nil, "seed \(seed), step \(step)") }
+        if step % 5 == 4 { expect(lists.violation(slots) == nil, "seed \(seed), step \(step)") }
         let waiting = 1000 - free.count - model.count
-        #expect(waiting <= 4 * Int(classes) + model.count / 2, "seed \(seed), step \(step)")
+        expect(waiting <= 4 * Int(classes) + model.count / 2, "seed \(seed), step \(step)")
       }
       var left: [UInt32] = []
       lists.forEach(slots) { left.append($0.number) }
       let expected = model.sorted {
         ($1.value.index, $0.value.number) < ($0.value.index, $1.value.number)
       }
-      #expect(left == expected.map(\.key), "seed \(seed), \(classes) classes")
+      expect(left == expected.map(\.key), "seed \(seed), \(classes) classes")
     }
   }
 
@@ -281,14 +281,14 @@ import Testing
     func first(sparing slot: UInt32) -> Slot? {
       lists.first(sparing: Slot(slot), at: 3, weighs: false, slots)
     }
-    #expect(first(sparing: 1) == Slot(0))
-    #expect(first(sparing: 0) == Slot(1))
-    #expect(lists.violation(slots) == nil)
+    expect(first(sparing: 1) == Slot(0))
+    expect(first(sparing: 0) == Slot(1))
+    expect(lists.violation(slots) == nil)
     var order: [UInt32] = []
     lists.forEach(slots) { order.append($0.number) }
-    #expect(order == [1, 2, 0])
+    expect(order == [1, 2, 0])
     let isFree = (lists.remove(Slot(2), slots), lists.remove(Slot(1), slots))
-    #expect(isFree == (false, true))
-    #expect(first(sparing: 0) == nil && lists.violation(slots) == nil)
+    expect(isFree == (false, true))
+    expect(first(sparing: 0) == nil && lists.violation(slots) == nil)
   }
 }

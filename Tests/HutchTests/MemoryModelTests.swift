@@ -40,8 +40,8 @@ import Testing
         let key = "key \(Int.random(in: 0..<keyCount, using: &random))"
         if let entry = model[key], bench.hand.now >= entry.expires {
           // Expired: no read or condition sees it, whether or not it is still counted.
-          #expect(bench.version(of: key) == nil, context)
-          #expect(bench.get(key) == nil, context)
+          expect(bench.version(of: key) == nil, context)
+          expect(bench.get(key) == nil, context)
           drop(key)
         }
         switch Int.random(in: 0..<10, using: &random) {
@@ -58,12 +58,12 @@ import Testing
             MemoryTier.charge(key.utf8.count, value.utf8.count, 0)
             + (life > 0 ? 48 + MemoryTier.overheadOfTimes : 0)
           if limits.cost > 0 && charge > limits.cost {
-            #expect(result.outcome == .tooLarge, context)
+            expect(result.outcome == .tooLarge, context)
             drop(key)
             break
           }
-          #expect(result.outcome == .stored, context)
-          #expect(result.existing == model[key]?.version ?? 0, context)
+          expect(result.outcome == .stored, context)
+          expect(result.existing == model[key]?.version ?? 0, context)
           model[key] = Modelled(
             version: bench.version, value: value,
             expires: life > 0 ? bench.hand.now + life : .max, isBacked: isBacked,
@@ -74,10 +74,10 @@ import Testing
             drop(order.first { bench.hand.now >= model[$0]!.expires } ?? order[0])
           }
         case 4..<7:
-          #expect(bench.get(key) == model[key]?.value, context)
+          expect(bench.get(key) == model[key]?.value, context)
           if model[key] != nil { touch(key) }
         case 7:
-          #expect(bench.remove(key) == (model[key] != nil), context)
+          expect(bench.remove(key) == (model[key] != nil), context)
           drop(key)
         case 8:
           bench.hand.now += .random(in: 0..<40, using: &random)
@@ -85,19 +85,19 @@ import Testing
           if step % 50 == 0 {
             bench.maintain()
             for (key, entry) in model where bench.hand.now >= entry.expires { drop(key) }
-            #expect(bench.tier.count == UInt64(model.count), context)
-            #expect(bench.tier.cost == cost(), context)
+            expect(bench.tier.count == UInt64(model.count), context)
+            expect(bench.tier.cost == cost(), context)
           }
-          #expect(bench.version(of: key) == model[key]?.version, context)
+          expect(bench.version(of: key) == model[key]?.version, context)
         }
         // What the tier still counts though it has expired is not in the way of the model's
         // order: it is the model's too until a call asks for it.
-        #expect(bench.violation == nil, context)
+        expect(bench.violation == nil, context)
       }
       let live = model.filter { bench.hand.now < $0.value.expires }
-      #expect(Set(bench.keys()) == Set(live.keys), "seed \(seed)")
+      expect(Set(bench.keys()) == Set(live.keys), "seed \(seed)")
       let unbacked = live.filter { !$0.value.isBacked }
-      #expect(Set(bench.keys(onlyUnbacked: true)) == Set(unbacked.keys), "seed \(seed)")
+      expect(Set(bench.keys(onlyUnbacked: true)) == Set(unbacked.keys), "seed \(seed)")
     }
   }
 
@@ -111,22 +111,22 @@ import Testing
     for step in 0..<120_000 {
       let i = Int.random(in: 0..<30_000, using: &random)
       if Int.random(in: 0..<4, using: &random) == 0 {
-        #expect(bench.remove("\(i)") == (model[i] != nil), "seed \(seed), step \(step)")
+        expect(bench.remove("\(i)") == (model[i] != nil), "seed \(seed), step \(step)")
         model[i] = nil
       } else {
         try bench.put("\(i)", "value of \(i)")
         model[i] = bench.version
       }
-      if step % 20_000 == 0 { #expect(bench.violation == nil, "seed \(seed), step \(step)") }
+      if step % 20_000 == 0 { expect(bench.violation == nil, "seed \(seed), step \(step)") }
     }
-    #expect(bench.tier.shardCount > 1)
-    #expect(bench.tier.count == UInt64(model.count))
+    expect(bench.tier.shardCount > 1)
+    expect(bench.tier.count == UInt64(model.count))
     for i in 0..<30_000 {
-      #expect(bench.version(of: "\(i)") == model[i], "seed \(seed), key \(i)")
+      expect(bench.version(of: "\(i)") == model[i], "seed \(seed), key \(i)")
     }
     let keys = bench.keys()
-    #expect(keys.count == model.count && Set(keys).count == keys.count, "seed \(seed)")
-    #expect(bench.violation == nil, "seed \(seed)")
+    expect(keys.count == model.count && Set(keys).count == keys.count, "seed \(seed)")
+    expect(bench.violation == nil, "seed \(seed)")
   }
 
   @Test func aWalkSeesEveryEntryOnceWhileOthersWrite() throws {
@@ -154,9 +154,9 @@ import Testing
           if Bool.random(using: &random) { try bench.put(other) }
         }
       }
-      for i in 0..<start { #expect(seen["stays \(i)"] == 1, "seed \(seed), entry \(i)") }
-      #expect(seen.values.allSatisfy { $0 == 1 }, "seed \(seed)")
-      #expect(bench.violation == nil)
+      for i in 0..<start { expect(seen["stays \(i)"] == 1, "seed \(seed), entry \(i)") }
+      expect(seen.values.allSatisfy { $0 == 1 }, "seed \(seed)")
+      expect(bench.violation == nil)
     }
   }
 
@@ -168,7 +168,7 @@ import Testing
     var steps = 0
     while bench.tier.keys(
       after: &position, limit: 20, at: bench.hand.moment,
-      visit: { #expect(seen.insert(String(decoding: $0, as: UTF8.self)).inserted) }) > 0
+      visit: { expect(seen.insert(String(decoding: $0, as: UTF8.self)).inserted) }) > 0
     {
       steps += 1
       if steps == 100 {
@@ -176,6 +176,6 @@ import Testing
         for i in 0..<20_000 { try bench.put("\(i)") }
       }
     }
-    #expect(steps > 100)
+    expect(steps > 100)
   }
 }

@@ -22,9 +22,9 @@ import Testing
           "\(Int(random.next() % 4 == 0 ? random.next() % 7 : random.next() % UInt64(3 * limit)))"
         switch random.next() % 16 {
         case 0..<8:
-          #expect(try bench.put(key, "value").outcome == .stored, context)
+          expect(try bench.put(key, "value").outcome == .stored, context)
           newest[key] = bench.version
-          #expect(bench.contains(key), context)
+          expect(bench.contains(key), context)
         case 8..<13: _ = bench.get(key)
         case 13:
           bench.remove(key)
@@ -36,16 +36,16 @@ import Testing
           }
         default:
           if let version = bench.version(of: key) {
-            #expect(version == newest[key], context)
+            expect(version == newest[key], context)
           }
         }
-        #expect(bench.tier.count <= UInt64(limit), context)
-        #expect(bench.violation == nil, context)
+        expect(bench.tier.count <= UInt64(limit), context)
+        expect(bench.violation == nil, context)
       }
-      for key in bench.keys() { #expect(bench.version(of: key) == newest[key], "seed \(seed)") }
+      for key in bench.keys() { expect(bench.version(of: key) == newest[key], "seed \(seed)") }
       // Exactly the limit, once there is enough.
       for i in 0...limit { try bench.put("fill \(i)") }
-      #expect(bench.tier.count == UInt64(limit), "seed \(seed)")
+      expect(bench.tier.count == UInt64(limit), "seed \(seed)")
     }
   }
 
@@ -65,9 +65,9 @@ import Testing
         let policy = MemoryPolicyTests.all[Int(random.next() % 4)]
         try bench.tier.setPolicy(policy, at: bench.hand.moment)
         let context: Comment = "seed \(seed), limit \(limit), round \(round)"
-        #expect(Set(bench.keys()) == before, context)
-        #expect(bench.violation == nil, context)
-        #expect(bench.tier.common.kind == policy, context)
+        expect(Set(bench.keys()) == before, context)
+        expect(bench.violation == nil, context)
+        expect(bench.tier.common.kind == policy, context)
       }
     }
   }
@@ -86,8 +86,8 @@ import Testing
     bench.tier.clear(at: bench.hand.moment)
     try bench.tier.setPolicy(policy, at: bench.hand.moment)
     for i in 0..<2000 { try bench.put("\(i)") }
-    #expect(bench.tier.count == 1000)
-    #expect(bench.violation == nil)
+    expect(bench.tier.count == 1000)
+    expect(bench.violation == nil)
   }
 
   /// Many entries of unequal charge, through a division into shards, with limits that change.
@@ -106,13 +106,13 @@ import Testing
       }
       if random.next() % 10 == 0 { bench.remove("\(random.next() % 40_000)") }
       if step % 15_000 == 14_999 {
-        #expect(bench.violation == nil, "seed \(seed), step \(step)")
+        expect(bench.violation == nil, "seed \(seed), step \(step)")
         bench.tier.setLimits(
           TierLimits(cost: 500_000 + random.next() % 3_000_000), at: bench.hand.moment)
-        #expect(bench.violation == nil, "seed \(seed), step \(step)")
+        expect(bench.violation == nil, "seed \(seed), step \(step)")
       }
     }
-    #expect(bench.tier.shardCount > 1)
+    expect(bench.tier.shardCount > 1)
   }
 
   /// A replacement in a full tier evicts no other entry, nor itself.
@@ -121,8 +121,8 @@ import Testing
     let bench = try Bench(TierLimits(count: 20), policy: policy)
     for i in 0..<20 { try bench.put("\(i)") }
     for round in 0..<100 { try bench.put("\(round % 20)", "again") }
-    #expect((0..<20).allSatisfy { bench.contains("\($0)") })
-    #expect(bench.tier.stats.evictions == 0)
+    expect((0..<20).allSatisfy { bench.contains("\($0)") })
+    expect(bench.tier.stats.evictions == 0)
   }
 
   /// What was read often stays in a trim by frequency, though nothing was evicted yet and many
@@ -132,13 +132,13 @@ import Testing
     let bench = try Bench(policy: policy)
     for i in 0..<100 { try bench.put("hot \(i)") { $0.cost = 1 } }
     for _ in 0..<20 {
-      for i in 0..<100 { #expect(bench.get("hot \(i)") != nil) }
+      for i in 0..<100 { expect(bench.get("hot \(i)") != nil) }
     }
     for i in 0..<100 { try bench.put("cold \(i)") { $0.cost = 1 } }
     let removed = bench.tier.trim(
       TrimSpec(kind: .leastFrequent, amount: 100), at: bench.hand.moment, goOn: { _, _ in true })
-    #expect(removed == 100)
-    #expect((0..<100).count { bench.contains("hot \($0)") } == 100)
+    expect(removed == 100)
+    expect((0..<100).count { bench.contains("hot \($0)") } == 100)
   }
 
   /// An entry that grows as it is replaced is spared, whatever its turn.
@@ -150,9 +150,9 @@ import Testing
     for i in 0..<10 {
       guard let version = bench.version(of: "\(i)") else { continue }
       let larger = String(repeating: "y", count: 150 + i * 20)
-      #expect(try bench.put("\(i)", larger, if: .version(version)).outcome == .stored)
-      #expect(bench.contains("\(i)"))
-      #expect(bench.violation == nil)
+      expect(try bench.put("\(i)", larger, if: .version(version)).outcome == .stored)
+      expect(bench.contains("\(i)"))
+      expect(bench.violation == nil)
     }
   }
 
@@ -177,7 +177,7 @@ import Testing
       }
       bench.hand.now += 1
       let held = bench.tier.cost
-      #expect(held == model.values.reduce(0) { $0 + $1.charge }, context)
+      expect(held == model.values.reduce(0) { $0 + $1.charge }, context)
       let aim = held == 0 ? 0 : random.next() % held
       let kind = try #require(TrimSpec.Kind(rawValue: 1 + UInt32(round % 10)))
       var spec = TrimSpec(kind: kind)
@@ -197,35 +197,35 @@ import Testing
       }
       let left = Set(bench.keys())
       let gone = before.filter { !left.contains($0) }
-      #expect(removed == UInt64(gone.count) && reported == removed, context)
-      #expect(bench.violation == nil, context)
-      #expect(bench.tier.stats.trims == removed && bench.tier.stats.evictions == 0, context)
+      expect(removed == UInt64(gone.count) && reported == removed, context)
+      expect(bench.violation == nil, context)
+      expect(bench.tier.stats.trims == removed && bench.tier.stats.evictions == 0, context)
       let now = bench.hand.now
       switch kind {
-      case .expired: #expect(removed == 0, context)
+      case .expired: expect(removed == 0, context)
       case .toCount:
-        #expect(left.count == min(before.count, Int(spec.amount)), context)
+        expect(left.count == min(before.count, Int(spec.amount)), context)
       case .largerThan:
-        #expect(gone.allSatisfy { model[$0]!.size > spec.amount }, context)
-        #expect(left.allSatisfy { model[$0]!.size <= spec.amount }, context)
+        expect(gone.allSatisfy { model[$0]!.size > spec.amount }, context)
+        expect(left.allSatisfy { model[$0]!.size <= spec.amount }, context)
       case .writtenBefore, .olderThan, .idleFor:
         let time = kind == .writtenBefore ? spec.time : now - spec.time
-        #expect(gone.allSatisfy { model[$0]!.created < time }, context)
-        #expect(left.allSatisfy { model[$0]!.created >= time }, context)
+        expect(gone.allSatisfy { model[$0]!.created < time }, context)
+        expect(left.allSatisfy { model[$0]!.created >= time }, context)
       default:
-        #expect(bench.tier.cost <= aim, context)
+        expect(bench.tier.cost <= aim, context)
         // Not one too many.
         if let last = gone.map({ model[$0]!.charge }).max() {
-          #expect(bench.tier.cost + last > aim, context)
+          expect(bench.tier.cost + last > aim, context)
         }
         if kind == .largestFirst {
           let least = gone.map { model[$0]!.charge }.min() ?? .max
-          #expect(left.allSatisfy { model[$0]!.charge <= least }, context)
+          expect(left.allSatisfy { model[$0]!.charge <= least }, context)
         }
         // Nothing was read: the first written go first.
         if kind == .leastRecent {
           let latest = gone.map { model[$0]!.created }.max() ?? .min
-          #expect(left.allSatisfy { model[$0]!.created >= latest }, context)
+          expect(left.allSatisfy { model[$0]!.created >= latest }, context)
         }
       }
     }
@@ -237,7 +237,7 @@ import Testing
     for i in 0..<50 {
       try bench.put("\(i)")
       try bench.put("\(i)", "again")
-      #expect(bench.keys() == ["\(i)"] && bench.violation == nil)
+      expect(bench.keys() == ["\(i)"] && bench.violation == nil)
     }
   }
 
@@ -249,11 +249,11 @@ import Testing
     _ = bench.get("a")
     try bench.put("a", "again")
     try bench.put("d")
-    #expect(Set(bench.keys()) == ["b", "c", "d"])
+    expect(Set(bench.keys()) == ["b", "c", "d"])
     bench.remove("c")
     try bench.put("e")
     try bench.put("f")
-    #expect(Set(bench.keys()) == ["d", "e", "f"])
+    expect(Set(bench.keys()) == ["d", "e", "f"])
   }
 
   @Test func lfuEvictsTheLeastUsed() throws {
@@ -263,12 +263,12 @@ import Testing
       for _ in 0..<uses { _ = bench.get(key) }
     }
     try bench.put("d")  // b goes
-    #expect(Set(bench.keys()) == ["a", "c", "d"])
+    expect(Set(bench.keys()) == ["a", "c", "d"])
     for _ in 0..<5 { _ = bench.get("d") }
     try bench.put("e")  // c goes
-    #expect(Set(bench.keys()) == ["a", "d", "e"])
+    expect(Set(bench.keys()) == ["a", "d", "e"])
     try bench.put("f")  // of what was never used, the one that was stored first
-    #expect(Set(bench.keys()) == ["a", "d", "f"])
+    expect(Set(bench.keys()) == ["a", "d", "f"])
   }
 
   @Test func lfuCountsFar() throws {
@@ -278,7 +278,7 @@ import Testing
     try bench.put("more often")
     for _ in 0..<200_000 { _ = bench.get("more often") }
     try bench.put("new")
-    #expect(Set(bench.keys()) == ["more often", "new"])
+    expect(Set(bench.keys()) == ["more often", "new"])
   }
 
   private func hitRatio(
@@ -291,7 +291,7 @@ import Testing
       total += 1
       if bench.get("\(key)") != nil { hits += 1 } else { try bench.put("\(key)") }
     }
-    #expect(bench.violation == nil)
+    expect(bench.violation == nil)
     return Double(hits) / Double(total)
   }
 
@@ -299,8 +299,8 @@ import Testing
   @Test(arguments: [40, 400] as [UInt64])
   func adaptiveKeepsPartOfALoop(capacity: UInt64) throws {
     let loop = (0..<60 * capacity).map { $0 % (capacity + capacity / 4) }
-    #expect(try hitRatio(.lru, capacity: capacity, loop) == 0)
-    #expect(try hitRatio(.adaptive, capacity: capacity, loop) > 0.6)
+    expect(try hitRatio(.lru, capacity: capacity, loop) == 0)
+    expect(try hitRatio(.adaptive, capacity: capacity, loop) > 0.6)
   }
 
   /// Keys that are used a few times soon after they come, never again: what lru is made for.
@@ -310,7 +310,7 @@ import Testing
       i / 4 - min(i / 4, random.next() % 200)
     }
     let lru = try hitRatio(.lru, capacity: 250, keys)
-    #expect(try hitRatio(.adaptive, capacity: 250, keys) > lru - 0.02)
+    expect(try hitRatio(.adaptive, capacity: 250, keys) > lru - 0.02)
   }
 
   /// A few popular keys among many that come once.
@@ -320,8 +320,8 @@ import Testing
       i % 2 == 0 ? random.next() % 100 : 1000 + i
     }
     let adaptive = try hitRatio(.adaptive, capacity: 120, keys)
-    #expect(adaptive > 0.47)
-    #expect(try adaptive > hitRatio(.lru, capacity: 120, keys) + 0.1)
+    expect(adaptive > 0.47)
+    expect(try adaptive > hitRatio(.lru, capacity: 120, keys) + 0.1)
   }
 
   // MARK: the parts
@@ -330,12 +330,12 @@ import Testing
     let sketch = try FrequencySketch(capacity: 1000)
     for _ in 0..<6 { sketch.increment(1) }
     sketch.increment(2)
-    #expect(sketch.estimate(1) == 6 && sketch.estimate(2) == 1 && sketch.estimate(3) == 0)
+    expect(sketch.estimate(1) == 6 && sketch.estimate(2) == 1 && sketch.estimate(3) == 0)
     for _ in 0..<100 { sketch.increment(1) }
-    #expect(sketch.estimate(1) == 15)
+    expect(sketch.estimate(1) == 15)
     // A period of others halves what was, several times.
     for i in 0..<60_000 as Range<UInt32> { sketch.increment(1000 &+ i &* 2_654_435_761) }
-    #expect(sketch.estimate(1) <= 5)
+    expect(sketch.estimate(1) <= 5)
   }
 
   @Test func ghostsAreRememberedForTwiceTheCapacity() throws {
@@ -345,10 +345,10 @@ import Testing
     for key in keys { ghosts.insert(key) }
     let recent = keys.suffix(1000).filter { ghosts.contains($0) }.count
     let old = keys.prefix(7000).filter { ghosts.contains($0) }.count
-    #expect(recent > 900 && old < 200)
+    expect(recent > 900 && old < 200)
     ghosts.remove(keys[9999])
     let isThere = ghosts.contains(keys[9999])
-    #expect(!isThere)
+    expect(!isThere)
   }
 
   /// A key that went of late goes to the main queue, and is remembered no more; another goes to the
@@ -371,10 +371,10 @@ import Testing
     ghosts.insert(2)
     let (known, new) = (try put(2), try put(4))
     let (knownIsMain, newIsMain) = (entries.isMain(known), entries.isMain(new))
-    #expect(knownIsMain && !newIsMain)
+    expect(knownIsMain && !newIsMain)
     let isRemembered = ghosts.contains(2)
-    #expect(!isRemembered)
-    #expect(queue.violation(entries) == nil)
+    expect(!isRemembered)
+    expect(queue.violation(entries) == nil)
   }
 
   /// A key that was never counted seems counted only if its counters in all four rows are others'
@@ -388,7 +388,7 @@ import Testing
     for _ in 0..<10_000 where sketch.estimate(UInt32(truncatingIfNeeded: random.next()) & ~1) > 0 {
       wrong += 1
     }
-    #expect(wrong > 500 && wrong < 3000, "\(wrong), seed \(seed)")
+    expect(wrong > 500 && wrong < 3000, "\(wrong), seed \(seed)")
   }
 
   /// The rank down to which entries have to go: as high as it may be, and exact where a bin holds
@@ -397,14 +397,14 @@ import Testing
     let survey = try #require(TrimSurvey())
     for rank in 1...9 as ClosedRange<UInt64> { survey.add(rank << 60, 100) }
     var excess: UInt64 = 100
-    #expect(survey.narrow(&excess) == 9 << 60)
+    expect(survey.narrow(&excess) == 9 << 60)
     // One bin.
     let other = try #require(TrimSurvey())
     excess = 15
     for _ in 0..<2 {
       for rank in [5, 3, 4] as [UInt64] { other.add(rank, 10) }
       if let rank = other.narrow(&excess) {
-        #expect(rank == 4)
+        expect(rank == 4)
         return
       }
     }
@@ -426,9 +426,9 @@ import Testing
     for round in 0..<12 {
       for key in 500..<590 as Range<UInt32> where ask(key) && round >= 10 { hits += 1 }
     }
-    #expect(hits > 90)
-    #expect(sketch.estimate(7 &* 0x9E37_79B1 & ~1) > 12)
-    #expect(shadow.violation() == nil)
+    expect(hits > 90)
+    expect(sketch.estimate(7 &* 0x9E37_79B1 & ~1) > 12)
+    expect(shadow.violation() == nil)
   }
 
   /// The policy's memory: its links, so much per entry and so much in all, however many cores the
@@ -445,13 +445,13 @@ import Testing
           let tuning = selector.tuning()
           let context: Comment = "\(1 << bits) shards, capacity \(capacity), costs \(costLimit)"
           // What was there may be right enough for this one.
-          #expect(!tuning.isOff(capacity, costLimit, isFilling: isFilling), context)
+          expect(!tuning.isOff(capacity, costLimit, isFilling: isFilling), context)
           let all = tuning.bytes + Policy.size << Int(bits)
           let perEntry = 24 - MemoryLayout<ForwardLink>.size
-          #expect(all <= 128 << 10 + perEntry * tuning.capacity, context)
+          expect(all <= 128 << 10 + perEntry * tuning.capacity, context)
           if costLimit != 0 || tuning.capacity <= 512 {
             let more = max(0, tuning.sketch.bytes - FrequencySketch.fewestBytes)
-            #expect(more <= 4 * tuning.capacity && all - more <= 128 << 10, context)
+            expect(more <= 4 * tuning.capacity && all - more <= 128 << 10, context)
           }
         }
       }
@@ -463,7 +463,7 @@ import Testing
     let selector = try Selector(shardBits: 0)
     selector.tune(for: 10_000, costLimit: 0, isFilling: true)
     let filling = selector.tuning()
-    #expect(filling.sketch.bytes == 0 && !filling.isComplete)
+    expect(filling.sketch.bytes == 0 && !filling.isComplete)
     // A loop that is too large: the mode that admits everything is the last.
     for round in 0..<40 as Range<UInt32> {
       for key in 0..<900 as Range<UInt32> where round < 40 {
@@ -471,16 +471,16 @@ import Testing
       }
     }
     let leader = filling.contest.leader.load(ordering: .relaxed)
-    #expect(!Mode.number(leader).isClock)
+    expect(!Mode.number(leader).isClock)
     selector.tune(for: 10_000, costLimit: 0, isFilling: false)
     let complete = selector.tuning()
-    #expect(complete.isComplete && complete.contest === filling.contest)
-    #expect(complete.sketch.bytes >= FrequencySketch.fewestBytes)
+    expect(complete.isComplete && complete.contest === filling.contest)
+    expect(complete.sketch.bytes >= FrequencySketch.fewestBytes)
     // Another capacity is another contest, which begins with what was known.
     selector.tune(for: 100_000, costLimit: 0, isFilling: false)
-    #expect(selector.tuning().contest !== filling.contest)
-    #expect(selector.tuning().contest.leader.load(ordering: .relaxed) == leader)
-    #expect(selector.violation() == nil)
+    expect(selector.tuning().contest !== filling.contest)
+    expect(selector.tuning().contest.leader.load(ordering: .relaxed) == leader)
+    expect(selector.violation() == nil)
   }
 
   /// A key's name in the sketch and in the shadows outlives a division into shards.
@@ -493,13 +493,13 @@ import Testing
         let index = UInt32(truncatingIfNeeded: hash >> UInt64(64 - bits))
         // As a slot keeps it: what is left of the hash within the shard, but for one bit.
         let kept = UInt32(truncatingIfNeeded: (hash << UInt64(bits)) >> 32) & ~1
-        #expect(ShardPosition(index: index, bits: bits).key(kept) == key, "seed \(testSeed)")
+        expect(ShardPosition(index: index, bits: bits).key(kept) == key, "seed \(testSeed)")
       }
     }
   }
 
   @Test func coresDecideHowManyShardsThereAre() throws {
     let wanted: [(Int, UInt32)] = [(-1, 2), (1, 2), (2, 3), (3, 3), (4, 4), (64, 8), (10_000, 8)]
-    for (cores, bits) in wanted { #expect(ShardPosition.bits(ofCores: cores) == bits) }
+    for (cores, bits) in wanted { expect(ShardPosition.bits(ofCores: cores) == bits) }
   }
 }

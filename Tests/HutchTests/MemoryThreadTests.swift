@@ -89,8 +89,8 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         }
       }
     }
-    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
-    #expect(hammer.tier.violation() == nil, "seed \(seed)")
+    expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    expect(hammer.tier.violation() == nil, "seed \(seed)")
   }
 
   /// Values of few keys are written over in place while others read and hold them: what is copied
@@ -133,9 +133,9 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         }
       }
     }
-    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
-    #expect(hammer.tier.violation() == nil, "seed \(seed)")
-    #expect(hammer.tier.stats.replacements > 0)
+    expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    expect(hammer.tier.violation() == nil, "seed \(seed)")
+    expect(hammer.tier.stats.replacements > 0)
   }
 
   @Test(arguments: MemoryPolicyTests.all)
@@ -170,8 +170,8 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         }
       }
     }
-    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
-    #expect(hammer.tier.violation() == nil, "seed \(seed)")
+    expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    expect(hammer.tier.violation() == nil, "seed \(seed)")
   }
 
   @Test func largeEntriesMakeRoomInOtherShards() throws {
@@ -179,16 +179,16 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     limits.maxEntry = 0
     let hammer = try Hammer(limits)
     for i in 0..<20_000 as Range<UInt64> { hammer.put(i, size: 16, version: i) }
-    #expect(hammer.tier.shardCount > 1)
+    expect(hammer.tier.shardCount > 1)
     onThreads(4) { number in
       for i in 0..<300 as Range<UInt64> {
         hammer.put(i &* 4 &+ UInt64(number), size: 1 << 20, version: i)
         if hammer.tier.cost > 4 << 20 { hammer.violations.wrappingAdd(1, ordering: .relaxed) }
       }
     }
-    #expect(hammer.violations.load(ordering: .relaxed) == 0)
-    #expect(hammer.tier.count <= 4)
-    #expect(hammer.tier.violation() == nil)
+    expect(hammer.violations.load(ordering: .relaxed) == 0)
+    expect(hammer.tier.count <= 4)
+    expect(hammer.tier.violation() == nil)
   }
 }
 
@@ -219,7 +219,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         shared.lock.unlock()
       }
     }
-    #expect(shared.sum.pointee == 20_000)
+    expect(shared.sum.pointee == 20_000)
   }
 
   /// A thread that releases the lock fairly finds, in most rounds, that the one that slept for it
@@ -250,15 +250,15 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         }
       }
     }
-    #expect(inTurn.load(ordering: .relaxed) >= 20)
+    expect(inTurn.load(ordering: .relaxed) >= 20)
   }
 
   @Test func aLockThatIsHeldIsNotTaken() {
     let shared = Shared()
-    #expect(shared.lock.tryLock())
-    #expect(!shared.lock.tryLock())
+    expect(shared.lock.tryLock())
+    expect(!shared.lock.tryLock())
     shared.lock.unlock()
-    #expect(shared.lock.tryLock())
+    expect(shared.lock.tryLock())
     shared.lock.unlock()
   }
 }

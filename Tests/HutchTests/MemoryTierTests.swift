@@ -6,18 +6,18 @@ import Testing
 @Suite struct MemoryTierTests {
   @Test func answersWhatWasPut() throws {
     let bench = try Bench()
-    #expect(bench.get("a") == nil)
-    #expect(try bench.put("a", "1").outcome == .stored)
-    #expect(bench.get("a") == "1")
-    #expect(try bench.put("a", "22").existing == 1)
-    #expect(bench.get("a") == "22")
-    #expect(bench.tier.count == 1)
-    #expect(bench.tier.cost == MemoryTier.charge(1, 2, 0))
-    #expect(bench.remove("a"))
-    #expect(!bench.remove("a"))
-    #expect(bench.get("a") == nil)
-    #expect(bench.tier.cost == 0)
-    #expect(bench.violation == nil)
+    expect(bench.get("a") == nil)
+    expect(try bench.put("a", "1").outcome == .stored)
+    expect(bench.get("a") == "1")
+    expect(try bench.put("a", "22").existing == 1)
+    expect(bench.get("a") == "22")
+    expect(bench.tier.count == 1)
+    expect(bench.tier.cost == MemoryTier.charge(1, 2, 0))
+    expect(bench.remove("a"))
+    expect(!bench.remove("a"))
+    expect(bench.get("a") == nil)
+    expect(bench.tier.cost == 0)
+    expect(bench.violation == nil)
   }
 
   /// An entry without a cost is charged its block as malloc rounds it, and the same beside it,
@@ -29,13 +29,13 @@ import Testing
       let start = 32 + (key + 15) / 16 * 16
       let chunk = UInt64(start + value + 8 + 15) / 16 * 16
       try bench.put(name, String(repeating: "v", count: value))
-      #expect(bench.tier.cost == chunk + 30, "\(key), \(value)")
+      expect(bench.tier.cost == chunk + 30, "\(key), \(value)")
       try bench.put(name, String(repeating: "v", count: value)) { $0.expires = $0.created + 9 }
-      #expect(bench.tier.cost == chunk + 30 + 48 + 16, "\(key), \(value)")
+      expect(bench.tier.cost == chunk + 30 + 48 + 16, "\(key), \(value)")
       try bench.put(name, String(repeating: "v", count: value)) { $0.checksum = 1 }
-      #expect(bench.tier.cost == chunk + 30 + 16, "\(key), \(value)")
+      expect(bench.tier.cost == chunk + 30 + 16, "\(key), \(value)")
       try bench.put(name) { $0.cost = 7 }
-      #expect(bench.tier.cost == 7)
+      expect(bench.tier.cost == 7)
       bench.remove(name)
     }
   }
@@ -43,62 +43,62 @@ import Testing
   @Test func copiesOnlyWhatFits() throws {
     let bench = try Bench()
     try bench.put("k", "12345")
-    #expect(bench.copy("k", capacity: 5) == (5, "12345"))
-    #expect(bench.copy("k", capacity: 4) == (5, ""))
-    #expect(bench.copy("other", capacity: 4).size == nil)
+    expect(bench.copy("k", capacity: 5) == (5, "12345"))
+    expect(bench.copy("k", capacity: 4) == (5, ""))
+    expect(bench.copy("other", capacity: 4).size == nil)
     try bench.put("empty", "")
-    #expect(bench.copy("empty", capacity: 0).size == 0)
+    expect(bench.copy("empty", capacity: 0).size == 0)
     let large = String(repeating: "x", count: 100_000)
     try bench.put("large", large)
-    #expect(bench.copy("large", capacity: 200_000) == (100_000, large))
+    expect(bench.copy("large", capacity: 200_000) == (100_000, large))
   }
 
   @Test func conditionsAreDecidedOnWhatIsThere() throws {
     let bench = try Bench()
-    #expect(try bench.put("k", "1", if: .present).outcome == .notFound)
-    #expect(try bench.put("k", "1", if: .version(1)).outcome == .notFound)
-    #expect(try bench.put("k", "1", if: .absent).outcome == .stored)
+    expect(try bench.put("k", "1", if: .present).outcome == .notFound)
+    expect(try bench.put("k", "1", if: .version(1)).outcome == .notFound)
+    expect(try bench.put("k", "1", if: .absent).outcome == .stored)
     let version = try #require(bench.version(of: "k"))
     let exists = try bench.put("k", "2", if: .absent)
-    #expect(exists.outcome == .exists && exists.existing == version)
+    expect(exists.outcome == .exists && exists.existing == version)
     let conflict = try bench.put("k", "2", if: .version(version + 100))
-    #expect(conflict.outcome == .conflict && conflict.existing == version)
-    #expect(bench.get("k") == "1")
-    #expect(try bench.put("k", "2", if: .version(version)).outcome == .stored)
-    #expect(try bench.put("k", "3", if: .present).outcome == .stored)
-    #expect(bench.get("k") == "3")
+    expect(conflict.outcome == .conflict && conflict.existing == version)
+    expect(bench.get("k") == "1")
+    expect(try bench.put("k", "2", if: .version(version)).outcome == .stored)
+    expect(try bench.put("k", "3", if: .present).outcome == .stored)
+    expect(bench.get("k") == "3")
   }
 
   @Test func aPromotionNeverReplacesTheSameOrANewerVersion() throws {
     let bench = try Bench()
     try bench.put("k", "new", version: 10)
-    #expect(try bench.put("k", "old", version: 9, if: .unlessNewer).outcome == .conflict)
-    #expect(try bench.put("k", "same", version: 10, if: .unlessNewer).outcome == .conflict)
-    #expect(bench.get("k") == "new")
-    #expect(try bench.put("k", "newer", version: 11, if: .unlessNewer).outcome == .stored)
-    #expect(try bench.put("other", "1", version: 1, if: .unlessNewer).outcome == .stored)
+    expect(try bench.put("k", "old", version: 9, if: .unlessNewer).outcome == .conflict)
+    expect(try bench.put("k", "same", version: 10, if: .unlessNewer).outcome == .conflict)
+    expect(bench.get("k") == "new")
+    expect(try bench.put("k", "newer", version: 11, if: .unlessNewer).outcome == .stored)
+    expect(try bench.put("other", "1", version: 1, if: .unlessNewer).outcome == .stored)
   }
 
   @Test func removesTheVersionThatIsMeant() throws {
     let bench = try Bench()
     try bench.put("k", "1", version: 5)
-    #expect(!bench.remove("k", if: .version(4)))
-    #expect(!bench.remove("k", if: .upTo(4)))
-    #expect(bench.remove("k", if: .upTo(5)))
+    expect(!bench.remove("k", if: .version(4)))
+    expect(!bench.remove("k", if: .upTo(4)))
+    expect(bench.remove("k", if: .upTo(5)))
     try bench.put("k", "1", version: 6)
-    #expect(bench.remove("k", if: .version(6)))
-    #expect(bench.tier.count == 0)
+    expect(bench.remove("k", if: .version(6)))
+    expect(bench.tier.count == 0)
   }
 
   @Test func reachesTheCountLimitExactly() throws {
     let bench = try Bench(TierLimits(count: 3))
     for i in 1...10 {
       try bench.put("\(i)")
-      #expect(bench.tier.count == UInt64(min(i, 3)))
+      expect(bench.tier.count == UInt64(min(i, 3)))
     }
     // A replacement evicts no entry.
     try bench.put("9", "again")
-    #expect(["8", "9", "10"].allSatisfy(bench.contains))
+    expect(["8", "9", "10"].allSatisfy(bench.contains))
   }
 
   @Test func evictsTheLeastRecentlyUsed() throws {
@@ -107,26 +107,26 @@ import Testing
     _ = bench.get("a")
     try bench.put("b", "again")
     try bench.put("d")  // c goes
-    #expect(Set(bench.keys()) == ["a", "b", "d"])
+    expect(Set(bench.keys()) == ["a", "b", "d"])
     // Looking is no access.
     _ = bench.contains("a")
     _ = bench.info("a")
     try bench.put("e")  // a goes
-    #expect(Set(bench.keys()) == ["b", "d", "e"])
+    expect(Set(bench.keys()) == ["b", "d", "e"])
   }
 
   @Test func makesRoomForALargerValueOfTheSameKey() throws {
     let limit = 4 * MemoryTier.charge(1, 9, 0)
     let bench = try Bench(TierLimits(cost: limit))
     for key in ["a", "b", "c", "d"] { try bench.put(key, "123456789") }
-    #expect(bench.tier.count == 4)
+    expect(bench.tier.count == 4)
     try bench.put("a", String(repeating: "x", count: 40))
-    #expect(bench.contains("a") && !bench.contains("b"))
-    #expect(bench.tier.count == 3)
+    expect(bench.contains("a") && !bench.contains("b"))
+    expect(bench.tier.count == 3)
     // It can only be itself that is left.
     try bench.put("a", String(repeating: "x", count: Int(limit - MemoryTier.charge(1, 15, 0))))
-    #expect(bench.tier.count == 1 && bench.contains("a"))
-    #expect(bench.violation == nil)
+    expect(bench.tier.count == 1 && bench.contains("a"))
+    expect(bench.violation == nil)
   }
 
   @Test func refusesWhatIsTooLargeAndDropsTheOlderValue() throws {
@@ -135,42 +135,42 @@ import Testing
     let bench = try Bench(limits)
     try bench.put("k", "old")
     let large = String(repeating: "x", count: 2500)
-    #expect(try bench.put("k", large, if: .absent).outcome == .exists)
-    #expect(bench.get("k") == "old")
-    #expect(try bench.put("k", large).outcome == .tooLarge)
-    #expect(bench.get("k") == nil)
-    #expect(bench.tier.stats.refusals == 1)
-    #expect(bench.tier.cost == 0)
+    expect(try bench.put("k", large, if: .absent).outcome == .exists)
+    expect(bench.get("k") == "old")
+    expect(try bench.put("k", large).outcome == .tooLarge)
+    expect(bench.get("k") == nil)
+    expect(bench.tier.stats.refusals == 1)
+    expect(bench.tier.cost == 0)
   }
 
   @Test func aRefusedPutHasItsVersionBeforeAnyLaterOne() throws {
     let bench = try Bench(TierLimits(cost: 10_000))
     let large = String(repeating: "x", count: 20_000)
     let refused = try bench.put("k", large, version: 0)
-    #expect(refused.outcome == .tooLarge && refused.version != 0)
-    #expect(try bench.put("k", "small", version: 0).version > refused.version)
+    expect(refused.outcome == .tooLarge && refused.version != 0)
+    expect(try bench.put("k", "small", version: 0).version > refused.version)
   }
 
   @Test func anExplicitCostReplacesTheCharge() throws {
     let bench = try Bench(TierLimits(cost: 10))
     try bench.put("a", "a long value that does not count") { $0.cost = 4 }
     try bench.put("b") { $0.cost = 6 }
-    #expect(bench.tier.cost == 10)
+    expect(bench.tier.cost == 10)
     try bench.put("c") { $0.cost = 1 }
-    #expect(!bench.contains("a") && bench.tier.cost == 7)
-    #expect(try bench.put("d") { $0.cost = 11 }.outcome == .tooLarge)
+    expect(!bench.contains("a") && bench.tier.cost == 7)
+    expect(try bench.put("d") { $0.cost = 11 }.outcome == .tooLarge)
   }
 
   @Test func costsNearTheEndOfTheNumbersDoNotOverflow() throws {
     let bench = try Bench()
-    #expect(try bench.put("a") { $0.cost = .max - 1 }.outcome == .stored)
-    #expect(try bench.put("b") { $0.cost = .max - 2 }.outcome == .stored)
-    #expect(!bench.contains("a"))
-    #expect(try bench.put("c") { $0.cost = 1 }.outcome == .stored)
-    #expect(bench.tier.cost == .max - 1 && bench.tier.count == 2)
-    #expect(try bench.put("b") { $0.cost = 5 }.outcome == .stored)
-    #expect(bench.tier.cost == 6)
-    #expect(bench.violation == nil)
+    expect(try bench.put("a") { $0.cost = .max - 1 }.outcome == .stored)
+    expect(try bench.put("b") { $0.cost = .max - 2 }.outcome == .stored)
+    expect(!bench.contains("a"))
+    expect(try bench.put("c") { $0.cost = 1 }.outcome == .stored)
+    expect(bench.tier.cost == .max - 1 && bench.tier.count == 2)
+    expect(try bench.put("b") { $0.cost = 5 }.outcome == .stored)
+    expect(bench.tier.cost == 6)
+    expect(bench.violation == nil)
   }
 
   @Test func aPinnedValueSurvives() throws {
@@ -185,25 +185,25 @@ import Testing
     try bench.put("k", "replaced")
     try bench.put("other", "evicts")
     bench.tier.clear(at: bench.hand.moment)
-    #expect(String(decoding: block.unowned.value, as: UTF8.self) == "kept")
-    #expect(!block.unowned.isShared)
+    expect(String(decoding: block.unowned.value, as: UTF8.self) == "kept")
+    expect(!block.unowned.isShared)
   }
 
   @Test func limitsChangeWhileInUse() throws {
     let bench = try Bench()
     for i in 0..<1000 { try bench.put("\(i)", "value") }
     bench.tier.setLimits(TierLimits(count: 10), at: bench.hand.moment)
-    #expect(bench.tier.count == 10)
-    #expect((990..<1000).allSatisfy { bench.contains("\($0)") })
+    expect(bench.tier.count == 10)
+    expect((990..<1000).allSatisfy { bench.contains("\($0)") })
     var small = TierLimits(cost: 7 * MemoryTier.charge(3, 5, 0))
     bench.tier.setLimits(small, at: bench.hand.moment)
-    #expect(bench.tier.count == 7)
+    expect(bench.tier.count == 7)
     try bench.put("costly") { $0.cost = 3 * MemoryTier.charge(3, 5, 0) }
-    #expect(bench.tier.count == 5)
+    expect(bench.tier.count == 5)
     small.maxEntry = MemoryTier.charge(3, 5, 0)
     bench.tier.setLimits(small, at: bench.hand.moment)
-    #expect(!bench.contains("costly") && bench.tier.count == 4)
-    #expect(bench.violation == nil)
+    expect(!bench.contains("costly") && bench.tier.count == 4)
+    expect(bench.violation == nil)
   }
 
   @Test func countsWhatItDoes() throws {
@@ -214,9 +214,9 @@ import Testing
     _ = bench.copy("c", capacity: 0)
     bench.remove("c")
     let stats = bench.tier.stats
-    #expect(stats.puts == 3 && stats.evictions == 1 && stats.removals == 1)
-    #expect(stats.hits == 2 && stats.misses == 1)
-    #expect(stats.count == 1 && stats.cost == MemoryTier.charge(1, 0, 0))
+    expect(stats.puts == 3 && stats.evictions == 1 && stats.removals == 1)
+    expect(stats.hits == 2 && stats.misses == 1)
+    expect(stats.count == 1 && stats.cost == MemoryTier.charge(1, 0, 0))
   }
 
   @Test func tellsWhatLeavesAndWhy() throws {
@@ -234,14 +234,14 @@ import Testing
     bench.hand.now += 500
     _ = bench.get("b")
     bench.hand.now += 1_000_000
-    #expect(bench.get("b") == nil)
+    expect(bench.get("b") == nil)
     bench.remove("c")
     try bench.put("d")
     bench.tier.clear(at: bench.hand.moment)
-    #expect(left.count == 3)
-    #expect(left[0].hasPrefix("a evicted"))
-    #expect(left[1] == "b expired 1500")
-    #expect(left[2].hasPrefix("d cleared"))
+    expect(left.count == 3)
+    expect(left[0].hasPrefix("a evicted"))
+    expect(left[1] == "b expired 1500")
+    expect(left[2].hasPrefix("d cleared"))
   }
 
   @Test func knowsWhatTheDiskTierHasToo() throws {
@@ -249,19 +249,19 @@ import Testing
     try bench.put("a", isBacked: true)
     try bench.put("b")
     try bench.put("c")
-    #expect(bench.tier.unbackedCount == 2)
+    expect(bench.tier.unbackedCount == 2)
     bench.setBacked("b", version: 1, true)  // another version: nothing
-    #expect(bench.tier.unbackedCount == 2)
+    expect(bench.tier.unbackedCount == 2)
     bench.setBacked("b", version: 2, true)
-    #expect(bench.tier.unbackedCount == 1)
-    #expect(bench.keys(onlyUnbacked: true) == ["c"])
+    expect(bench.tier.unbackedCount == 1)
+    expect(bench.keys(onlyUnbacked: true) == ["c"])
     try bench.put("a", "2")
-    #expect(bench.tier.unbackedCount == 2)
+    expect(bench.tier.unbackedCount == 2)
     bench.tier.clear(keepingUnbacked: true, at: bench.hand.moment)
-    #expect(Set(bench.keys()) == ["a", "c"])
+    expect(Set(bench.keys()) == ["a", "c"])
     bench.tier.clear(at: bench.hand.moment)
-    #expect(bench.tier.count == 0 && bench.tier.unbackedCount == 0 && bench.keys() == [])
-    #expect(bench.violation == nil)
+    expect(bench.tier.count == 0 && bench.tier.unbackedCount == 0 && bench.keys() == [])
+    expect(bench.violation == nil)
   }
 
   @Test func worksOnWhenEveryHashIsTheSame() throws {
@@ -277,14 +277,14 @@ import Testing
       block.unowned.slot = slab.take(7).number
       table.insert(Word(block.leak(), isTimed: false, isBacked: false, isObject: false), 7 << 32)
     }
-    #expect(table.violation() == nil)
+    expect(table.violation() == nil)
     for i in 0..<3000 {
       let place = try #require(withBytes("\(i)") { table.find($0, 7 << 32) })
       let block = place.pointee.block
       table.remove(place, 7 << 32)
       block.release()
     }
-    #expect(table.violation() == nil && table.count == 0)
+    expect(table.violation() == nil && table.count == 0)
   }
 
   /// What is done to a whole line at once, beside the same word by word.
@@ -305,7 +305,7 @@ import Testing
           if distance >= back { expected |= 1 << UInt32(i) }
         }
         let found = hutch_displaced8(memory, UInt32(lines), UInt32(line), UInt32(back))
-        #expect(found == expected, "seed \(testSeed), \(lines) lines")
+        expect(found == expected, "seed \(testSeed), \(lines) lines")
       }
     }
     let halves = memory.bindMemory(to: UInt16.self, capacity: 32)
@@ -315,14 +315,14 @@ import Testing
       for sought in [0, 1, 0xFFFF] as [UInt32] {
         var wanted: UInt32 = 0
         for i in 0..<32 where UInt32(halves[i]) == sought { wanted |= 1 << UInt32(i) }
-        #expect(hutch_match32(memory, sought) == wanted, "seed \(testSeed)")
+        expect(hutch_match32(memory, sought) == wanted, "seed \(testSeed)")
       }
       var model = (0..<32).map { halves[$0] }
       let last = Int(random.next() % 32)
       model.remove(at: last)
       model.insert(0xABCD, at: 0)
       hutch_push32(memory, 0xABCD, UInt32(last))
-      #expect((0..<32).map { halves[$0] } == model, "seed \(testSeed), last \(last)")
+      expect((0..<32).map { halves[$0] } == model, "seed \(testSeed), last \(last)")
     }
   }
 
@@ -347,7 +347,7 @@ import Testing
         let chunk = (block.unowned.byteCount + 8 + 15) & ~15
         taken += chunk + 11 + 8 + (hasTimes ? 16 : 0)
       }
-      #expect(taken <= Int(charged) && Int(charged) * 4 <= taken * 5, "\(name): \(taken) \(charged)")
+      expect(taken <= Int(charged) && Int(charged) * 4 <= taken * 5, "\(name): \(taken) \(charged)")
     }
   }
 }

@@ -27,7 +27,7 @@ import Testing
 
     deinit {
       store.onMiss = { _ in }
-      #expect(opening.close() == nil)
+      expect(opening.close() == nil)
       try? FileManager.default.removeItem(atPath: path)
     }
 
@@ -65,10 +65,10 @@ import Testing
       fixture.cache.order.stripes.endWrite(stripe)
       if looks > 100 { fatalError("the search does not end") }
     }
-    #expect(try withBytes("key") { key in try !fixture.finds(key, question) })
+    expect(try withBytes("key") { key in try !fixture.finds(key, question) })
     // A pop and an add ask more than once.
-    #expect(looks >= 5 && looks <= 12, "\(looks) looks")
-    #expect(try fixture.cache.withStorage { $0.stats.misses } <= 1)
+    expect(looks >= 5 && looks <= 12, "\(looks) looks")
+    expect(try fixture.cache.withStorage { $0.stats.misses } <= 1)
   }
 
   /// The entry is below while memory is asked, and in memory when the store is.
@@ -85,7 +85,7 @@ import Testing
       block.unowned.version = fixture.cache.versions.draw()
       _ = try! fixture.cache.memory.put(block, fixture.cache.memory.hash(key), at: moment)
     }
-    #expect(try withBytes("key") { key in try fixture.finds(key, question) })
-    #expect(isUp)
+    expect(try withBytes("key") { key in try fixture.finds(key, question) })
+    expect(isUp)
   }
 }

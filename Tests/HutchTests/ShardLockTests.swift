@@ -77,9 +77,9 @@ import Testing
       pair.hasEnded.store(true, ordering: .releasing)
     }
     let hasEnded = pair.hasEnded.load(ordering: .acquiring)
-    #expect(hasEnded, words)
+    expect(hasEnded, words)
     let wrong = pair.wrong.load(ordering: .relaxed)
-    #expect(wrong == 0, words)
+    expect(wrong == 0, words)
   }
 
   /// Any other call waits for a read under the lock of a line, whichever line that is, and the bias
@@ -171,7 +171,7 @@ import Testing
       shard.lock()
       shard.unlock()
       for wait in 1...most {
-        #expect(!shard.isBiased)
+        expect(!shard.isBiased)
         run("", { pair in
           let test = pair.test
           test.plain(test.shard).lock()
@@ -186,7 +186,7 @@ import Testing
           shard.unlock()
         }
       }
-      #expect(shard.isBiased == !isBetween)
+      expect(shard.isBiased == !isBetween)
     }
     shard.lock()
     shard.unlock()
@@ -194,7 +194,7 @@ import Testing
 
   /// In the child of a fork no thread of the parent has the lock of a line: there it is free.
   @Test func aChildFindsTheLocksOfLinesFree() {
-    #expect(tier.lockAll(until: Deadline(after: Int64.max)))
+    expect(tier.lockAll(until: Deadline(after: Int64.max)))
     let test = self
     onThreads(1) { _ in
       for reader in test.readers { test.plain(reader).lock() }
@@ -202,10 +202,10 @@ import Testing
     tier.unlockAll(inChild: true)
     for reader in readers {
       let isFree = plain(reader).tryLock()
-      #expect(isFree)
+      expect(isFree)
       if isFree { plain(reader).unlock() }
     }
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
   }
 
   /// A read under the lock of a line takes its sample under the shard's lock, or not at all.
@@ -216,16 +216,16 @@ import Testing
     reading.sample {
       samples += 1
       let isFree = plain(shard).tryLock()
-      #expect(!isFree)
+      expect(!isFree)
     }
-    #expect(samples == 1)
+    expect(samples == 1)
     plain(shard).lock()
     reading.sample { samples += 1 }
-    #expect(samples == 1)
+    expect(samples == 1)
     let isFree = plain(shard).tryLock()
-    #expect(!isFree)
+    expect(!isFree)
     plain(shard).unlock()
     reading.unlock()
-    #expect(tier.violation() == nil)
+    expect(tier.violation() == nil)
   }
 }

@@ -29,7 +29,7 @@ import Testing
       let first = try withBytes("key") { key throws(Failure) in
         try cache.put(key, key, Cache.PutSpec(), if: .always, in: .whole)
       }
-      #expect(first.status == .done && first.memory == .stored && first.disk == .stored)
+      expect(first.status == .done && first.memory == .stored && first.disk == .stored)
       let block = try withBytes("other") { key throws(Failure) -> Block in
         try Block.copying(
           key: key, value: key, extended: Extended(), record: Record())
@@ -42,7 +42,7 @@ import Testing
 
     func commit() {
       cache.finish(&put, in: storage)
-      #expect(put.result.status == .done)
+      expect(put.result.status == .done)
     }
 
     deinit {
@@ -62,7 +62,7 @@ import Testing
     let eviction = try Eviction()
     let removal = eviction.submitRemoval(wantsValue: wantsValue)
     eviction.commit()
-    #expect(try eviction.cache.finish(removal, in: eviction.storage))
+    expect(try eviction.cache.finish(removal, in: eviction.storage))
   }
 
   @Test func aConditionHoldsOfWhatMemoryHasWhenTheDiskTierHasJustEvicted() throws {
@@ -78,9 +78,9 @@ import Testing
       &replacing, at: eviction.moment, if: .present, in: .whole, to: eviction.storage)
     eviction.commit()
     cache.finish(&replacing, in: eviction.storage)
-    #expect(!replacing.looksAgain)
-    #expect(replacing.result.status == .done)
-    #expect(replacing.result.disk == .stored)
+    expect(!replacing.looksAgain)
+    expect(replacing.result.status == .done)
+    expect(replacing.result.disk == .stored)
   }
 
   /// A shared cache with an entry that memory alone has, of the key "key".
@@ -147,11 +147,11 @@ import Testing
     let alone = try Alone()
     let first = alone.submitPop()
     let second = alone.submitPop()
-    #expect(try alone.has())
-    #expect(try alone.finish(first))
-    #expect(try !alone.finish(second))
-    #expect(second.isUnmet)
-    #expect(try !alone.has())
+    expect(try alone.has())
+    expect(try alone.finish(first))
+    expect(try !alone.finish(second))
+    expect(second.isUnmet)
+    expect(try !alone.has())
   }
 
   @Test(arguments: [false, true])
@@ -161,19 +161,19 @@ import Testing
     var swap = try alone.submitPut(if: .version(alone.version))
     let isPopped = try alone.finish(early ?? alone.submitPop())
     alone.cache.finish(&swap, in: alone.storage)
-    #expect(isPopped == popsFirst)
-    #expect(swap.result.status == (popsFirst ? .notFound : .done))
+    expect(isPopped == popsFirst)
+    expect(swap.result.status == (popsFirst ? .notFound : .done))
     // Another put may have taken the place of the copy that the pop has: the next look tells.
-    #expect(swap.looksAgain == popsFirst)
-    #expect(try alone.has() != popsFirst)
+    expect(swap.looksAgain == popsFirst)
+    expect(try alone.has() != popsFirst)
   }
 
   @Test func aPutIntoMemoryAloneComesAfterWhatIsStillToBeDecided() throws {
     let alone = try Alone()
     var swap = try alone.submitPut(if: .version(alone.version))
     // The store has not decided, so memory still has the older entry.
-    #expect(try alone.put(.memory, if: .version(alone.version)).status == .conflict)
+    expect(try alone.put(.memory, if: .version(alone.version)).status == .conflict)
     alone.cache.finish(&swap, in: alone.storage)
-    #expect(swap.result.status == .done)
+    expect(swap.result.status == .done)
   }
 }

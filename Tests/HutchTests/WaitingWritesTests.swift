@@ -71,7 +71,7 @@ import Testing
     batch = []
     let next = try block()
     queue.submit(removal(next.unowned))
-    #expect(seen == [true])
+    expect(seen == [true])
   }
 
   @Test func aKeyIsBarredInTheStepThatEndsItsWrite() throws {
@@ -88,10 +88,10 @@ import Testing
       batch = []
       queue.take(&batch, most: 1, bytes: .max)
     }
-    #expect(found == 0)
+    expect(found == 0)
     batch[0].result.failure = nil
     queue.finish(batch)
-    #expect(!queue.isOverlaid)
+    expect(!queue.isOverlaid)
   }
 
   @Test func anEntryThatLeavesMemoryTakesThePlaceOfAnOlderOneInOneStep() throws {
@@ -106,6 +106,6 @@ import Testing
       let ticket = queue.take(before: .max, into: &batch)
       queue.endBatch(ticket, batch.count)
     }
-    #expect(found == 0)
+    expect(found == 0)
   }
 }
