@@ -211,6 +211,8 @@ int scale(void) {
   return asked <= 0 ? 1 : asked == 1 ? 10 : asked;
 }
 
+int repeats(int count) { return scale() == 1 ? count / SANITIZED_BY : count * scale(); }
+
 uint64_t next_random(uint64_t *state) {
   uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
   z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -252,6 +252,11 @@ enum { SANITIZED_BY = 1 };
 /* 1, or more if HUTCH_LONG asks for longer runs. */
 int scale(void);
 
+/* How often a loop of several threads runs: `count` times, more often if HUTCH_LONG asks for that,
+   else with a sanitizer a part of it. ThreadSanitizer sees a race in each order of two accesses,
+   and needs no repetition until they meet. */
+int repeats(int count);
+
 /* splitmix64. */
 uint64_t next_random(uint64_t *state);
 

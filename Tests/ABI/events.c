@@ -480,7 +480,7 @@ static void check_order(void *context, const hutch_event *event) {
 static void write_and_read(void *context, int index) {
   order *o = context;
   uint64_t state = o->seed + (uint64_t)index * 977;
-  for (int i = 0; i < PER_THREAD * scale(); i++) {
+  for (int i = 0; i < repeats(PER_THREAD); i++) {
     uint64_t random = next_random(&state);
     char key[2] = {(char)('0' + random % KEYS), 0};
     char value[32];

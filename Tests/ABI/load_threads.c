@@ -325,7 +325,7 @@ static void judge(judged *j, uint32_t key, uint64_t floor, hutch_value *value) {
 static void take_part(void *context, int index) {
   judged *j = context;
   asker a = {.j = j, .random = j->seed + (uint64_t)index};
-  for (int i = 0; i < 1500 * scale(); i++) {
+  for (int i = 0; i < repeats(1500); i++) {
     uint64_t random = next_random(&a.random);
     a.key = (uint32_t)(random % KEYS);
     uint64_t floor = atomic_load(&j->floor[a.key]);

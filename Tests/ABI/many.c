@@ -203,7 +203,7 @@ typedef struct race {
 
 static void put_and_get(void *context, int index) {
   race *r = context;
-  for (int round = 0; round < 8 * scale(); round++) {
+  for (int round = 0; round < repeats(8); round++) {
     hutch_batch *batch;
     CHECK_OK(put_all(r->cache, r->m[index], MOST, &batch));
     hutch_batch_release(batch);

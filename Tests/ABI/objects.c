@@ -384,7 +384,7 @@ static void use_objects(void *context, int index) {
   crowd *c = context;
   uint64_t state = seed() + (uint64_t)index;
   hutch_object *pinned[8] = {NULL};
-  for (int i = 0; i < 20000 * scale(); i++) {
+  for (int i = 0; i < repeats(20000); i++) {
     uint32_t key = (uint32_t)(next_random(&state) % 300);
     uint64_t what = next_random(&state) % 16;
     if (what < 6) {

@@ -323,7 +323,7 @@ static void read_and_write(void *context, int index) {
   hutch_cache *cache = context;
   uint64_t state = seed() + (uint64_t)index;
   if (index == 0) {
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < repeats(24); i++) {
       hutch_options wanted = change();
       wanted.policy = 1 + (uint32_t)i % 4;
       CHECK_OK(hutch_set_options(cache, &wanted));

@@ -606,7 +606,7 @@ TEST(a_kill_brings_nothing_back) {
   progress *p = map_progress(directory.text);
   hutch_options options = unlimited_options();
   uint64_t state = seed();
-  for (int i = 0; i < 12 * scale(); i++) {
+  for (int i = 0; i < repeats(12); i++) {
     /* The first odd one that it comes to. */
     uint32_t round = (atomic_load(&p->round) + 1) | 1;
     process other = start_process("removes_until_killed", directory.text);

@@ -262,7 +262,7 @@ TEST(no_get_misses_an_entry_on_its_way_from_memory_to_disk) {
     options.memory.count = IN_MEMORY_AT_ONCE;
     options.policy = policies[i];
     options.inline_threshold = 100;
-    hammered h = {.seed = seed(), .rounds = 1500 * scale()};
+    hammered h = {.seed = seed(), .rounds = repeats(1500)};
     char name[8];
     sprintf(name, "%d", i);
     h.cache = open_cache(scratch(name).text, &options);
@@ -649,7 +649,7 @@ static hutch_cache *open_small(void) {
 
 static void write_or_evict(void *context, int index) {
   leaving *l = context;
-  for (int i = 0; index == 0 && i < 3000 * scale(); i++) {
+  for (int i = 0; index == 0 && i < repeats(3000); i++) {
     char key[16];
     sprintf(key, "w%d", i % 7);
     CHECK_OK(put_text(l->cache, key, "old"));
@@ -681,7 +681,7 @@ static hutch_status touch_on_disk(hutch_cache *disk, const char *key) {
 static void use_disk_or_evict(void *context, int index) {
   leaving *l = context;
   hutch_cache *disk = tier_of(l->cache, HUTCH_TIER_DISK);
-  for (int i = 0; index == 0 && i < 400 * scale(); i++) {
+  for (int i = 0; index == 0 && i < repeats(400); i++) {
     char key[16];
     sprintf(key, "w%d", i);
     CHECK_OK(put_text(l->cache, key, "value"));
@@ -712,7 +712,7 @@ static void flush_or_touch(void *context, int index) {
   hutch_cache *disk = tier_of(l->cache, HUTCH_TIER_DISK);
   uint64_t state = 1;
   char key[16];
-  for (int i = 0; index == 0 && i < 150 * scale(); i++) {
+  for (int i = 0; index == 0 && i < repeats(150); i++) {
     for (int n = 0; n < 60; n++) {
       sprintf(key, "%d", n);
       CHECK_OK(put_text(l->cache, key, "value"));
