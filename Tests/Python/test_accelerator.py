@@ -1,6 +1,6 @@
 """The accelerator gives what the Python beneath it gives, for every kind of argument.
 
-With HUTCH_PURE=1 the two are the same, and these are tests of the Python code.
+With HUTCH_PURE=1 the two are the same: scripts/test runs this file so with HUTCH_LONG only.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def test_a_reader_never_sees_a_value_older_than_the_newest_completed_put(cache):
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for number in range(1, 400):
+    for number in range(1, 200):
         cache["k"] = {"n": number, "filler": "x" * (number * 97 % 30_000)}
         done[0] = number
         if cache.directory is not None and number % 5 == 0:
