@@ -840,7 +840,8 @@ HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_
 /* Flags of a look. */
 enum {
   HUTCH_LOOK_AT_ONCE = 1, /* do not read the disk: return HUTCH_WOULD_BLOCK instead */
-  HUTCH_LOOK_KNOWN = 2    /* the caller has the value of the version out->version */
+  HUTCH_LOOK_KNOWN = 2,   /* the caller has the value of the version out->version */
+  HUTCH_LOOK_OR_SIZES = 4 /* the sizes suffice of a value that does not fit */
 };
 
 /* The result of a look. */
@@ -868,7 +869,13 @@ typedef struct hutch_found {
  *
  * With HUTCH_LOOK_KNOWN the caller has the value of an earlier look in this cache, and its
  * version in out->version. If the entry still has this version, the call may leave the
- * buffer as it is. In all else it is the same access. Since 0.1.
+ * buffer as it is. In all else it is the same access.
+ *
+ * With HUTCH_LOOK_OR_SIZES a call that finds a value which does not fit may return
+ * HUTCH_BUFFER_TOO_SMALL in place of a reference. It has then given the sizes and the version,
+ * out->value is NULL, and the call is no access. The caller looks again with room for both.
+ * The view of the disk tier does this with the log store: a large value is copied once, from
+ * the log to the caller. Since 0.1.
  */
 HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t key_size,
                                   uint32_t flags, void *buffer, size_t capacity,

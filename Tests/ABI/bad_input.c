@@ -215,7 +215,7 @@ TEST(null_where_a_pointer_is_needed) {
   INVALID(hutch_look(cache, KEY("key"), 0, NULL, 1, &found));
   INVALID(hutch_look(cache, KEY("key"), 0, buffer, SIZE_MAX, &found));
   CHECK_STATUS(HUTCH_UNSUPPORTED,
-               hutch_look(cache, KEY("key"), 4, buffer, sizeof buffer, &found));
+               hutch_look(cache, KEY("key"), 8, buffer, sizeof buffer, &found));
   INVALID(hutch_look(cache, KEY("key"), 0, buffer, sizeof buffer, NULL));
   INVALID(hutch_look(NULL, KEY("key"), 0, buffer, sizeof buffer, &found));
   INVALID(hutch_look(cache, NULL, 1, 0, buffer, sizeof buffer, &found));

@@ -295,6 +295,50 @@ TEST_EACH_KIND(a_known_value_need_not_be_copied) {
   CHECK_STATUS(HUTCH_NOT_FOUND, look_again(f->cache, HUTCH_LOOK_KNOWN, buffer, &found));
 }
 
+/* The log tells the sizes of what does not fit; else it comes by reference. */
+TEST_EACH_KIND(sizes_may_suffice) {
+  hutch_put_options options = put_options();
+  options.extended = "ext";
+  options.extended_size = 3;
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_found found;
+  size_t size = 1000;
+  char *value = filled(size, 1), *room = malloc(size + 3);
+  CHECK_OK(hutch_put(f->cache, KEY("key"), value, size, &options, NULL));
+  CHECK_OK(hutch_info(f->cache, KEY("key"), &info));
+  hutch_cache_stats before = stats_of(f->whole);
+  uint64_t hits = before.memory.hits + before.disk.hits;
+  hutch_status status = look(f->cache, "key", HUTCH_LOOK_OR_SIZES, room, size + 2, &found);
+  CHECK_EQUAL(size, found.size);
+  CHECK_EQUAL(3, found.extended_size);
+  CHECK_EQUAL(info.version, found.version);
+  hutch_cache_stats after = stats_of(f->whole);
+  if (k == DISK_VIEW && on_log()) {
+    CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, status);
+    CHECK(!found.value);
+    CHECK_EQUAL(hits, after.memory.hits + after.disk.hits);
+    status = look(f->cache, "key", HUTCH_LOOK_OR_SIZES, NULL, 0, &found);
+    CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, status);
+    CHECK(!found.value && found.size == size);
+  } else {
+    CHECK_OK(status);
+    CHECK_BYTES(value, size, hutch_value_data(found.value), found.size);
+    hutch_value_release(found.value);
+    hits++;
+  }
+  CHECK_OK(look(f->cache, "key", HUTCH_LOOK_OR_SIZES, room, size + 3, &found));
+  CHECK(!found.value);
+  CHECK_EQUAL(info.version, found.version);
+  CHECK_BYTES(value, size, room, found.size);
+  CHECK_BYTES("ext", 3, room + size, found.extended_size);
+  after = stats_of(f->whole);
+  CHECK_EQUAL(hits + 1, after.memory.hits + after.disk.hits);
+  CHECK_STATUS(HUTCH_NOT_FOUND, look(f->cache, "none", HUTCH_LOOK_OR_SIZES, room, 8, &found));
+  CHECK(found.size == 0 && !found.value);
+  free(room);
+  free(value);
+}
+
 /* The short path of memory makes no copy. */
 TEST(memory_leaves_the_buffer_of_a_known_value_alone) {
   hutch_options options = {.struct_size = sizeof options};

@@ -97,9 +97,8 @@ extension LogStorage {
   fileprivate func copies(_ key: Int) -> Bool {
     store!.withKey(key) { bytes, hash in
       withUnsafeTemporaryAllocation(byteCount: 10_000, alignment: 8) { buffer in
-        if case .copied = store!.copy(bytes, hash, at: LogStore.moment(), into: buffer) {
-          return true
-        }
+        let moment = LogStore.moment()
+        if case .copied = store!.copy(bytes, hash, at: moment, .value, into: buffer) { return true }
         return false
       }
     }

@@ -299,3 +299,21 @@ def test_writing_on_eviction(tmp_path):
         assert cache.get_many(expected) == {**expected, "set": b"newer"}
     with pytest.raises(hutch.InvalidArgumentError):
         hutch.Cache(tmp_path / "shared", sharing="shared", write_policy="on_eviction")
+
+
+@pytest.mark.parametrize("storage", ["log", "mixed"])
+def test_a_value_of_any_size_is_read_from_disk_in_one_access(storage, directory):
+    """The accelerator copies values up to 1,024 bytes to its stack, and asks for the size of others."""
+    sizes = [0, 1, 1000, 1023, 1024, 1025, 5000, 100_000, 3_000_000]
+    values = {f"bytes {size}": b"b" * size for size in sizes}
+    values |= {f"text {size}": "é" * size for size in sizes}
+    values["list"] = ["x" * 2000, 1, None]
+    with hutch.Cache(directory, storage=storage, memory=NO_LIMITS, disk=NO_LIMITS) as cache:
+        for key, value in values.items():
+            cache[key] = value
+        before = cache.stats().disk.hits
+        for key, value in values.items():
+            assert cache.disk[key] == value
+            assert cache.disk.get(key) == value
+        assert cache.stats().disk.hits == before + 2 * len(values)
+        assert cache.disk.get("bytes") is None

@@ -201,7 +201,8 @@ private func gettingInto(
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let found = try cache.look(
-      key, in: scope, into: try checkedBuffer(buffer, capacity), .value, atOnce: false)
+      key, in: scope, into: try checkedBuffer(buffer, capacity), .value, atOnce: false,
+      orSizes: false)
     if found.status != .done { return found.status }
     size.pointee = found.size
     guard let reference = found.reference else { return .done }
@@ -262,7 +263,9 @@ private func lookingAnyhow(
   return looking(cache, key, key_size, flags, buffer, capacity, out)
 }
 
-private var lookFlags: UInt32 { UInt32(HUTCH_LOOK_AT_ONCE | HUTCH_LOOK_KNOWN) }
+private var lookFlags: UInt32 {
+  UInt32(HUTCH_LOOK_AT_ONCE | HUTCH_LOOK_KNOWN | HUTCH_LOOK_OR_SIZES)
+}
 
 /// The cache has no entry, and no handle was closed meanwhile.
 @inline(never)
@@ -308,8 +311,9 @@ private func looking(
     try checkFlags(flags, lookFlags)
     let found = try cache.look(
       key, in: scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
-      atOnce: flags & UInt32(HUTCH_LOOK_AT_ONCE) != 0)
-    if found.status == .done { tell(out, found) }
+      atOnce: flags & UInt32(HUTCH_LOOK_AT_ONCE) != 0,
+      orSizes: flags & UInt32(HUTCH_LOOK_OR_SIZES) != 0)
+    if found.status == .done || found.status == .bufferTooSmall { tell(out, found) }
     return found.status
   }
 }

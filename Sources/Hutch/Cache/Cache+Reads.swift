@@ -15,9 +15,11 @@ extension Cache {
 
   /// The part of an entry that is asked for, copied into `buffer` if it fits; counted as an
   /// access. `atOnce`: the store is not asked, and what only it can answer is `wouldBlock`.
+  /// `orSizes`: if the store can tell the sizes of what does not fit, the look is `bufferTooSmall`
+  /// and no access.
   func look(
     _ key: Bytes, in scope: Tiers, into buffer: UnsafeMutableRawBufferPointer, _ part: Look.Part,
-    atOnce: Bool
+    atOnce: Bool, orSizes: Bool
   ) throws(Failure) -> Look {
     let moment = clock.moment()
     let hash = memory.hash(key)
@@ -30,7 +32,9 @@ extension Cache {
       if isAll { return found }
     }
     if atOnce { return Look(.wouldBlock) }
-    if scope == .disk { return try lookBelow(key, hash, at: moment, into: buffer, part) }
+    if scope == .disk {
+      return try lookBelow(key, hash, at: moment, into: buffer, part, orSizes: orSizes)
+    }
     guard
       let block = try getFromStorage(key, hash, at: moment, in: scope)
     else { return Look(.notFound) }
@@ -41,19 +45,21 @@ extension Cache {
   @inline(never)
   private func lookBelow(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer,
-    _ part: Look.Part
+    _ part: Look.Part, orSizes: Bool
   ) throws(Failure) -> Look {
     let moment = moment.read
     return try withStorage { (storage) throws(Failure) in
       // A put that memory shows already is submitted to the store before the store is read.
       _ = order.stripes.stableState(Stripes.index(of: hash))
-      if part == .value && order.staged.isEmpty {
-        switch storage.copy(key, hash, at: moment, into: buffer) {
-        case .copied(let size):
-          var found = Look(.done)
-          found.size = size
-          return found
+      if order.staged.isEmpty {
+        switch storage.copy(key, hash, at: moment, part, into: buffer) {
+        case .copied(let look): return look
         case .absent: return Look(.notFound)
+        case .tooLarge(var look):
+          if orSizes {
+            look.status = .bufferTooSmall
+            return look
+          }
         case .refused: break
         }
       }

@@ -11,14 +11,15 @@ extension LogStorage {
   }
 
   func copy(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ part: Look.Part,
+    into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy {
     guard let store = uncounted, !isBarred(key, hash) else {
       counters.countMiss()
       return .absent
     }
     return store._withUnsafeGuaranteedRef {
-      $0.copy(key, own(hash, key, in: $0), at: moment, into: buffer)
+      $0.copy(key, own(hash, key, in: $0), at: moment, part, into: buffer)
     }
   }
 

@@ -118,18 +118,26 @@ extension LogStore {
   }
 
   /// As `get` with an access, into a caller's buffer: no block is made, and a value in the log is
-  /// copied once. If the value was not copied, the buffer may have any bytes.
+  /// copied once. If nothing was copied, the buffer may have any bytes.
   @_optimize(speed)
   func copy(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ part: Look.Part,
+    into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy {
     while let match = live(key, hash, at: moment, isAccess: true) {
       let entry = match.entry
       let size = entry.valueSize
-      guard size > 0, size <= buffer.count, !entry.hasFile, entry.codecID == 0 else {
-        return .refused
+      guard size > 0, !entry.hasFile, entry.codecID == 0 else { return .refused }
+      let data =
+        part == .value
+        ? Bytes(start: nil, count: 0) : Extended(entry.extended, tagSize: entry.tagSize).data
+      let look = Look(size, data.count, version: part == .value ? 0 : entry.version)
+      guard look.byteCount <= buffer.count, let start = buffer.baseAddress else {
+        if isStill(match.seat, match.word.address) { return .tooLarge(look) }
+        continue
       }
-      let checksum = Checksum.copying(entry.value, to: buffer.baseAddress.unsafelyUnwrapped)
+      let checksum = Checksum.copying(entry.value, to: start)
+      if let extended = data.baseAddress { memcpy(start + size, extended, data.count) }
       let isSound = self.isSound(entry, hash, value: checksum, entry.extended)
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       guard isSound else {
@@ -137,7 +145,7 @@ extension LogStore {
         break
       }
       note(match, at: moment)
-      return .copied(size)
+      return .copied(look)
     }
     counters.countMiss()
     return .absent

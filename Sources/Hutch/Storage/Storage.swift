@@ -102,11 +102,13 @@ protocol Storage: StorageTrimming {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block?
 
-  /// Like `get` with an access, but copies the value into the buffer of a caller that needs no
-  /// block. `refused`: the caller calls `get`, which counts the access. If the value was not
+  /// Like `get` with an access, but copies the value, and behind it the extended data if the caller
+  /// asks for them, into the buffer of a caller that needs no block. `tooLarge` and `refused` are
+  /// no access: the caller calls `get`, or this function with a larger buffer. If nothing was
   /// copied, the buffer may have any bytes.
   func copy(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ part: Look.Part,
+    into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy
 
   /// Like `get` with an access for each of the keys 0..<count; the store reads the small ones
@@ -214,7 +216,8 @@ protocol Storage: StorageTrimming {
 extension Storage {
   func prefetch(_ hash: UInt64) {}
   func copy(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ part: Look.Part,
+    into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy { .refused }
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
   var takesBytes: Bool { false }
@@ -278,10 +281,10 @@ struct StorageSharing {
 
 /// What came of `Storage.copy`.
 enum ValueCopy {
-  /// The value's size.
-  case copied(Int)
+  case copied(Look)
   case absent
-  /// The value does not fit, or what is stored is not the value itself, or the store has no way to
-  /// do this.
+  /// It does not fit. With the sizes.
+  case tooLarge(Look)
+  /// What is stored is not the value itself, or the store has no way to do this.
   case refused
 }

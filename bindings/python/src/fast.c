@@ -54,12 +54,12 @@ bool is_fine(fast *self, hutch_status status) {
 
 /* ------------------------------------------------------------------- reads */
 
-/* Looks without the GIL, on disk. */
-static COLD hutch_status look_on_disk(const fast *self, const key *key, char *room,
-                                      size_t capacity, hutch_found *found) {
+/* Looks without the GIL, on disk. `flags`: HUTCH_LOOK_OR_SIZES or 0. */
+static COLD hutch_status look_on_disk(const fast *self, const key *key, uint32_t flags,
+                                      char *room, size_t capacity, hutch_found *found) {
   hutch_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = hutch.look(self->cache, key->data, key->size, 0, room, capacity, found);
+  status = hutch.look(self->cache, key->data, key->size, flags, room, capacity, found);
   Py_END_ALLOW_THREADS
   return status;
 }
@@ -80,6 +80,34 @@ static COLD PyObject *object_of_reference(fast *self, const hutch_found *found) 
   return object;
 }
 
+/* The object of a value on disk. One of bytes that does not fit into room is copied once, into the
+   object, if the library gives its size first. NULL without an exception: no entry. */
+static COLD PyObject *read_from_disk(fast *self, const key *key, char *room) {
+  hutch_found found = {.struct_size = sizeof found};
+  hutch_status status = look_on_disk(self, key, HUTCH_LOOK_OR_SIZES, room, ROOM, &found);
+  PyObject *bytes = NULL, *object = NULL;
+  if (status == HUTCH_BUFFER_TOO_SMALL) {
+    size_t size = found.size;
+    if (found.extended_size == 0 && size <= PY_SSIZE_T_MAX) {
+      bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+      if (!bytes) return NULL;
+      room = PyBytes_AsString(bytes);
+    } else {
+      size = ROOM;
+    }
+    status = look_on_disk(self, key, 0, room, size, &found);
+    if (bytes && status == HUTCH_OK && !found.value && found.size == size &&
+        found.extended_size == 0)
+      return bytes;
+  }
+  if (status == HUTCH_OK)
+    object = found.value ? object_of_reference(self, &found) : object_of_copy(self, room, &found);
+  else if (status != HUTCH_NOT_FOUND)
+    (void)is_fine(self, status);
+  Py_XDECREF(bytes);
+  return object;
+}
+
 /* read_object, for the callers here a part of themselves. The rare cases are calls, so that a hit
    saves few registers. */
 static inline PyObject *read_found(fast *self, const key *key) {
@@ -90,10 +118,7 @@ static inline PyObject *read_found(fast *self, const key *key) {
   found.version = is_known ? known->version : 0;
   hutch_status status =
       look_at_once(self, key, is_known ? HUTCH_LOOK_KNOWN : 0, room, sizeof room, &found);
-  if (RARELY(status == HUTCH_WOULD_BLOCK)) {
-    known = NULL; /* The object of a value on disk is made of what is there. */
-    status = look_on_disk(self, key, room, sizeof room, &found);
-  }
+  if (RARELY(status == HUTCH_WOULD_BLOCK)) return read_from_disk(self, key, room);
   if (status != HUTCH_OK) {
     if (RARELY(status != HUTCH_NOT_FOUND)) (void)is_fine(self, status);
     return NULL;
@@ -184,7 +209,7 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
   if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
     return slowly(self, PIN, arguments, count, names);
   hutch_status status = look_at_once(self, &key, 0, NULL, 0, &found);
-  if (status == HUTCH_WOULD_BLOCK) status = look_on_disk(self, &key, NULL, 0, &found);
+  if (status == HUTCH_WOULD_BLOCK) status = look_on_disk(self, &key, 0, NULL, 0, &found);
   if (status == HUTCH_NOT_FOUND) return default_of(arguments, count);
   if (!is_fine(self, status)) return NULL;
   /* Empty bytes fit into no room; another kind than bytes is an error, which Python makes. */

@@ -6,7 +6,7 @@ struct Look {
   /// The parts that a look asks for.
   enum Part { case value, valueAndExtended }
 
-  /// done, notFound, or wouldBlock.
+  /// done, notFound, wouldBlock, or bufferTooSmall: the sizes alone.
   var status: Status
   /// Of 24 bits, and 0 in a look for the value. Beside the status, so that four registers hold a
   /// Look.
@@ -17,6 +17,14 @@ struct Look {
   var version: UInt64 = 0
 
   @inline(__always) init(_ status: Status) { self.status = status }
+
+  /// Of what a store has copied, or could copy.
+  @inline(__always) init(_ size: Int, _ extendedSize: Int, version: UInt64) {
+    status = .done
+    self.size = size
+    dataSize = UInt32(truncatingIfNeeded: extendedSize)
+    self.version = version
+  }
 
   @inline(__always) init(_ block: UnownedBlock, _ part: Part) {
     status = .done
