@@ -226,7 +226,7 @@ def test_look(cache):
     assert lib.hutch_look(cache, b"k", 1, 0, buffer, 4, byref(found)) == Status.OK
     assert ctypes.string_at(lib.hutch_value_data(found.value), found.size) == b"value"
     lib.hutch_value_release(found.value)
-    assert lib.hutch_look(cache, b"k", 1, 4, buffer, 10, byref(found)) == Status.UNSUPPORTED
+    assert lib.hutch_look(cache, b"k", 1, 8, buffer, 10, byref(found)) == Status.UNSUPPORTED
     for wrong in ((0, None, 5), (0, buffer, SIZE_MAX)):
         assert lib.hutch_look(cache, b"k", 1, *wrong, byref(found)) == INVALID
         assert not found.value
