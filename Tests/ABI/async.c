@@ -879,7 +879,9 @@ static void advance_loop(loop *l) {
 
 TEST(an_epoll_loop_drives_a_hundred_thousand_tasks) {
   hutch_options unlimited = unlimited_options();
-  loop l = {.cache = open_cache(NULL, &unlimited), .all = (uint64_t)repeats(100000), .thread = pthread_self()};
+  loop l = {.cache = open_cache(NULL, &unlimited),
+            .all = (uint64_t)repeats(100000),
+            .thread = pthread_self()};
   CHECK_OK(hutch_port_create(&l.port));
   int poller = epoll_create1(EPOLL_CLOEXEC);
   struct epoll_event event = {.events = EPOLLIN};

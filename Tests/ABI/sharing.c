@@ -646,6 +646,14 @@ static hutch_cache *open_of_few(const char *directory) {
   return open_cache(directory, &options);
 }
 
+/* The n-th value, which tells n. */
+static char *long_value(uint64_t n, size_t *size) {
+  *size = 9000 + n % 3;
+  char *data = filled(*size, n);
+  memcpy(data, &n, sizeof n);
+  return data;
+}
+
 static void check_long(hutch_cache *view, uint32_t key) {
   hutch_value *value = NULL;
   hutch_status status = hutch_get(view, &key, sizeof key, &value);
@@ -653,9 +661,9 @@ static void check_long(hutch_cache *view, uint32_t key) {
   CHECK_OK(status);
   uint64_t n;
   memcpy(&n, hutch_value_data(value), sizeof n);
-  char *data = filled(9000 + n % 3, n);
-  memcpy(data, &n, sizeof n);
-  CHECK_BYTES(data, 9000 + n % 3, hutch_value_data(value), hutch_value_size(value));
+  size_t size;
+  char *data = long_value(n, &size);
+  CHECK_BYTES(data, size, hutch_value_data(value), hutch_value_size(value));
   free(data);
   hutch_value_release(value);
 }
@@ -669,9 +677,9 @@ PROCESS(replaces, argument) {
   for (uint64_t i = 0; i < 300; i++) {
     uint64_t n = (uint64_t)own << 32 | i;
     uint32_t key = (uint32_t)(next_random(&state) % LONG_KEYS);
-    char *data = filled(9000 + n % 3, n);
-    memcpy(data, &n, sizeof n);
-    CHECK_OK(hutch_put(view, &key, sizeof key, data, 9000 + n % 3, NULL, NULL));
+    size_t size;
+    char *data = long_value(n, &size);
+    CHECK_OK(hutch_put(view, &key, sizeof key, data, size, NULL, NULL));
     free(data);
     check_long(view, (uint32_t)(next_random(&state) % LONG_KEYS));
     CHECK(count_of(view) <= LONG_KEYS - 4);

@@ -313,7 +313,7 @@ private func looking(
       key, in: scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
       atOnce: flags & UInt32(HUTCH_LOOK_AT_ONCE) != 0,
       orSizes: flags & UInt32(HUTCH_LOOK_OR_SIZES) != 0)
-    if found.status == .done || found.status == .bufferTooSmall { tell(out, found) }
+    tell(out, found)
     return found.status
   }
 }

@@ -132,7 +132,6 @@ extension Committer {
       }
     } catch {
       manifest.rollback()
-      manifest.walking.noteRollback()
       sweeper.noteRollback()
       shared.forgetTransaction()
       fail(error, manifest)

@@ -41,10 +41,11 @@ extension Manifest {
     let record = block.record
     let id = keepsID ? lastID : lastID + 1
     let inserting = try slot == nil ? self.inserting.of(connection) : rewriting.of(connection)
-    inserting.bind(1, slot ?? id)
+    let place = slot ?? id
+    inserting.bind(1, place)
     // A row that will be replaced in its slot has the size then that it has now: SQLite overwrites
     // its pages only if no number takes more bytes.
-    if (slot ?? id) == id && !write.isLong {
+    if place == id && !write.isLong {
       inserting.bindNull(18)
     } else {
       inserting.bind(18, id)

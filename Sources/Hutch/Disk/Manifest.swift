@@ -372,6 +372,7 @@ final class Manifest {
 
   /// Some errors have ended the transaction already.
   func rollback() {
+    walking.noteRollback()
     guard connection.isInTransaction else { return }
     _ = try? rollingBack.of(connection).run()
   }

@@ -131,7 +131,7 @@ extension LogStore {
       let data =
         part == .value
         ? Bytes(start: nil, count: 0) : Extended(entry.extended, tagSize: entry.tagSize).data
-      let look = Look(size, data.count, version: part == .value ? 0 : entry.version)
+      let look = Look(size, data.count, version: entry.version)
       guard look.byteCount <= buffer.count, let start = buffer.baseAddress else {
         if isStill(match.seat, match.word.address) { return .tooLarge(look) }
         continue

@@ -54,7 +54,7 @@ extension MemoryTier {
     var departures = makeDepartures()
     var position: UInt64? = 0
     while let from = position {
-      position = with(index: index) { shard -> UInt64? in
+      position = withSlice(of: index) { shard -> UInt64? in
         var position: UInt64? = from
         for _ in 0..<32 {
           guard let hash = position, !departures.isFull else { break }
@@ -120,7 +120,7 @@ extension MemoryTier {
   private func retime(_ index: Int, at: Moment) {
     var position: UInt64? = 0
     while let from = position {
-      position = with(index: index) { shard -> UInt64? in
+      position = withSlice(of: index) { shard -> UInt64? in
         var position: UInt64? = from
         for _ in 0..<8 {
           guard let hash = position else { break }
@@ -140,7 +140,7 @@ extension MemoryTier {
     var departures = makeDepartures()
     for _ in 0..<16 {
       if index >= shardCount { break }
-      let isEnd = with(index: index) { shard -> Bool in
+      let isEnd = withSlice(of: index) { shard -> Bool in
         guard chunk < shard.entries.slab.chunkCount, shard.timed.value > 0 else { return true }
         if shard.reclaim(chunk: chunk, at: at, budget, into: &departures) { chunk += 1 }
         return false

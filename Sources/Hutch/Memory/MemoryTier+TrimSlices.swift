@@ -7,7 +7,7 @@ struct TrimWalk {
   /// Of each shard (`ShardPosition.mostShards`) a hash within it: the entries before it have been
   /// seen. All ones: all have.
   private var positions = InlineArray<256, UInt64>(repeating: 0)
-  fileprivate(set) var isAtEnd = false
+  private(set) var isAtEnd = false
 
   /// Where the walk is in its shard.
   fileprivate var position: UInt64 { positions[shard] }
@@ -70,7 +70,7 @@ extension MemoryTier {
     _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at moment: Moment, _ survey: TrimSurvey
   ) {
     let from = walk.position
-    let next = with(index: walk.shard) { shard -> UInt64? in
+    let next = withSlice(of: walk.shard) { shard -> UInt64? in
       var position: UInt64? = from
       for _ in 0..<MemoryTier.linesOfSlice {
         guard let hash = position else { break }
@@ -89,7 +89,7 @@ extension MemoryTier {
   ) -> UInt64 {
     var departures = makeDepartures()
     let from = walk.position
-    let next = with(index: walk.shard) { shard -> UInt64? in
+    let next = withSlice(of: walk.shard) { shard -> UInt64? in
       if kind == .expired && shard.timed.value == 0 { return nil }
       var position: UInt64? = from
       for _ in 0..<MemoryTier.linesOfSlice {
@@ -111,7 +111,7 @@ extension MemoryTier {
     _ walk: inout TrimWalk, cost: UInt64, count: UInt64, at moment: Moment
   ) -> UInt64 {
     var departures = makeDepartures()
-    _ = with(index: walk.shard) { shard in
+    _ = withSlice(of: walk.shard) { shard in
       shard.trim(cost: cost, count: count, at: moment, budget, into: &departures)
     }
     let removed = UInt64(departures.count)

@@ -239,11 +239,21 @@ final class MemoryTier {
     return try body(&held.shard.pointee, held.hash)
   }
 
-  /// Runs `body` with a shard, its lock held. Most callers see all entries of a shard, a slice
-  /// under each hold of the lock: a put or a read waits for one slice, not for all of them.
   @inline(__always)
   func with<R: ~Copyable>(
     index: Int, _ body: (inout Shard) -> R
+  ) -> R {
+    let lock = lock(index)
+    lock.lockByCall()
+    defer { lock.unlockByCall() }
+    return body(&lock.shard.pointee)
+  }
+
+  /// As `with(index:)`, for a caller that sees all entries of a shard, a slice under each hold of
+  /// the lock: a put or a read waits for one slice, not for all of them.
+  @inline(__always)
+  func withSlice<R: ~Copyable>(
+    of index: Int, _ body: (inout Shard) -> R
   ) -> R {
     let lock = lock(index)
     lock.lockByCall()

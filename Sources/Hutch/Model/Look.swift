@@ -13,7 +13,6 @@ struct Look {
   private var dataSize: UInt32 = 0
   var size = 0
   var reference: UnownedBlock?
-  /// 0 in a look for the value that the disk tier has answered.
   var version: UInt64 = 0
 
   @inline(__always) init(_ status: Status) { self.status = status }
