@@ -349,6 +349,12 @@ def test_files(cache):
         cache.read("none")
 
 
+@pytest.mark.parametrize("value", ["x" * 40_000, ["x" * 40_000], "\u20ac" * 40_000, (b"x" * 40_000,)])
+def test_read_of_large_values_that_are_no_bytes(cache, value):
+    cache["a"] = value
+    assert cache.get("a", read=True) == cache.read("a") == value
+
+
 def test_pop_and_shapes(cache):
     assert cache.pop("a", "none", expire_time=True, tag=True) == ("none", None, None)
     cache.set("a", 1, tag=b"tag")

@@ -20,6 +20,7 @@ from ._constants import (
     ENOVAL,
     EVICTION_POLICY,
     METADATA,
+    MODE_BINARY,
     OldDirectoryWarning,
 )
 from ._disk import Disk
@@ -312,7 +313,7 @@ class Base:
     def _fetch(self, store: Store, key: HutchKey, record: Record, read: bool = False) -> Any:
         """The value. OSError: its file does not exist, or its bytes are damaged."""
         value = record.value
-        if read and record.filename is None and type(value) is bytes and not record.long_key:
+        if read and record.mode == MODE_BINARY and not (record.filename or record.long_key):
             value = _file_of(store, key) or value
         try:
             return self._disk.fetch(record.mode, record.filename, value, read)
