@@ -614,7 +614,9 @@ arguments = st.recursive(
     ),
     max_leaves=5,
 )
-names = st.sampled_from(["a", "b", "ab", "B", "\u00e9", "z", "ignored"])
+names = st.sampled_from(
+    ["a", "b", "ab", "B", "\u00e9", "z", "ignored", "self", "a=1, b", "", "1", "a\0", "\ud800"]
+)
 
 
 @given(

@@ -25,7 +25,9 @@ def call_key(
     """
     parts = [literal(arg, typed) for place, arg in enumerate(args) if place not in ignore]
     parts += [
-        f"{key}={literal(kwargs[key], typed)}" for key in sorted(kwargs) if key not in ignore
+        f"{_keyword(key)}={literal(kwargs[key], typed)}"
+        for key in sorted(kwargs)
+        if key not in ignore
     ]
     text = ", ".join(parts)
     if len(text) > _LONGEST:
@@ -39,6 +41,11 @@ def _sha256(data: bytes = b"") -> Any:
     import hashlib
 
     return hashlib.sha256(data)
+
+
+def _keyword(name: str) -> str:
+    """A name as text. A name from a dictionary can have an equals sign or a comma in it."""
+    return name if name.isidentifier() else repr(name)
 
 
 def literal(value: Any, typed: bool) -> str:
@@ -97,14 +104,20 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         return repr(os.fspath(value))
     enum = sys.modules.get("enum")
     if enum is not None and isinstance(value, enum.Enum):
-        return repr(value.name)
+        # A flag of several bits or of unknown ones can have no name.
+        return repr(value.name) if value.name is not None else literal(value.value, True)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return "".join(literal(item, typed) + "," for item in value)
     dataclasses = sys.modules.get("dataclasses")
     if dataclasses is not None and dataclasses.is_dataclass(kind):
         fields = (f.name for f in dataclasses.fields(value))
         return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        if not value.dtype.hasobject:
+        # An array of another class may have more than its items: a unit, or a mask.
+        package = kind.__module__.split(".")
+        is_whole = package[0] == "numpy" and package[1:2] != ["ma"]
+        if is_whole and not value.dtype.hasobject:
             digest = _sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
             return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
     return None
@@ -145,4 +158,12 @@ def _digest_code(code: CodeType, digest: Any) -> None:
         if isinstance(constant, CodeType):
             _digest_code(constant, digest)
         else:
-            digest.update(f"{type(constant).__name__}:{constant!r};".encode(errors="replace"))
+            digest.update(f"{type(constant).__name__}:{_constant(constant)};".encode())
+
+
+def _constant(value: Any) -> str:
+    """A constant as text. The repr of a frozenset has another order in another process."""
+    try:
+        return literal(value, True)
+    except TypeError:
+        return repr(value)

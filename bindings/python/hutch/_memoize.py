@@ -98,7 +98,7 @@ class _Function:
         """Whether each call has parameters of a partial, besides its own."""
         return bool(self._args or self._kwargs)
 
-    def key_of(self, *args: Any, **kwargs: Any) -> str:
+    def key_of(self, /, *args: Any, **kwargs: Any) -> str:
         """The key of a call."""
         if self.has_parameters():
             args, kwargs = self._args + args, {**self._kwargs, **kwargs}

@@ -160,8 +160,9 @@ static bool add_keywords(const memoized *self, text *text, size_t start, PyObjec
     if (skips < 0) PyErr_Clear();
     if (skips < 0) return false;
     if (skips) continue;
+    if (PyUnicode_IsIdentifier(name) != 1) return false; /* It is written as a literal. */
     Py_ssize_t place = counted++;
-    /* Both names end with NUL, and a NUL within one sorts first as well. */
+    /* Both names end with NUL, and have none within. */
     while (place > 0 && strcmp(sorted[place - 1].name, new.name) > 0) {
       sorted[place] = sorted[place - 1];
       place--;
@@ -169,7 +170,7 @@ static bool add_keywords(const memoized *self, text *text, size_t start, PyObjec
     sorted[place] = new;
   }
   for (Py_ssize_t i = 0; i < counted; i++)
-    if (!add_separator(text, start) || strlen(sorted[i].name) != (size_t)sorted[i].size ||
+    if (!add_separator(text, start) ||
         !text_add(text, sorted[i].name, (size_t)sorted[i].size) || !text_add(text, "=", 1) ||
         !add_literal(text, sorted[i].value, self->is_typed, 0))
       return false;
