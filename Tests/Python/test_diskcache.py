@@ -331,6 +331,17 @@ def test_counters(cache):
     assert cache["bytes"] == b"12345678"
 
 
+def test_a_float_beyond_64_bits_is_a_key_of_its_own(cache):
+    keys = [1e300, 2.0**63, 2**63, -1e300, float(-(2**64)), 10**300, float("inf"), -(2**63), 2.0**62]
+    for number, key in enumerate(keys):
+        cache[key] = number
+    assert [cache[key] for key in cache] == list(range(len(keys)))
+    assert [*map(type, cache)][:3] == [float, float, int]
+    assert {cache[key] for key in cache.iterkeys()} == set(range(len(keys)))
+    assert cache[-(2.0**63)] == 7 and cache[2**62] == 8
+    assert cache.peekitem() == (2**62, 8)
+
+
 def test_files(cache):
     data = bytes(range(256)) * 1000
     assert cache.set("a", io.BytesIO(data), read=True, tag="t")

@@ -16,6 +16,7 @@ Fields = tuple[Any, bool]
 HutchKey = Union[str, bytes, int, float]
 
 _LONGEST = 60_000
+_BEYOND = 2.0**63
 _PLAIN, _MADE, _OTHER, _LONG = b"r", b"p", b"o", b"l"
 
 QUEUE_START = 500_000_000_000_000
@@ -27,8 +28,10 @@ def hutch_key(key: Any, raw: Any) -> HutchKey:
     """The key of hutch of what Disk.put has made."""
     kind = type(key)
     if kind is int or kind is float:
-        if raw:
-            number: HutchKey = int(key) if kind is float and key.is_integer() else key
+        # A float beyond 64 bits is another key than the int that it is equal to, which is not raw.
+        is_whole = kind is float and key.is_integer()
+        if raw and not (is_whole and not -_BEYOND <= key < _BEYOND):
+            number: HutchKey = int(key) if is_whole else key
             return number
     elif kind is str:
         if raw and key:
