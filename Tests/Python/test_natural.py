@@ -200,6 +200,14 @@ def test_arrays(cache):
     with pytest.raises(TypeError):
         encode_value(numpy.array([object()]))
 
+    class Quantity(numpy.float64):
+        unit = "m"
+
+    fields = numpy.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+    for value, words in ((fields, r"an array of the dtype \[\('a'"), (Quantity(1), "Quantity")):
+        with pytest.raises(TypeError, match=words):
+            encode_value(value)
+
 
 def test_an_array_of_texts_with_a_character_that_is_none():
     numpy = pytest.importorskip("numpy")

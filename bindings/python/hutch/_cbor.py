@@ -133,6 +133,8 @@ class _Writer:
         kept = _of_library(value, kind)
         if kept is None:
             told = kind.__name__
+            if (kind.__module__, told) == ("numpy", "ndarray"):
+                told = f"an array of the dtype {value.dtype}"
             if kind_of(kind) is not None:
                 raise TypeError(
                     f"a value of the class {told} is stored once the class is registered: "
@@ -248,7 +250,7 @@ def _of_library(value: Any, kind: type) -> tuple[int, Any] | None:
         if kind is numpy.ndarray and DTYPE.fullmatch(value.dtype.str):
             data = numpy.ascontiguousarray(value).tobytes()
             return ARRAY, [value.dtype.str, list(value.shape), data]
-        if isinstance(value, numpy.generic) and DTYPE.fullmatch(value.dtype.str):
+        if of == "numpy" and isinstance(value, numpy.generic) and DTYPE.fullmatch(value.dtype.str):
             return SCALAR, [value.dtype.str, value.tobytes()]
     return None
 
