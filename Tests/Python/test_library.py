@@ -156,6 +156,41 @@ def test_every_call_of_the_bases_is_known_before_they_are_there():
     assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_base._LATER)
 
 
+@pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
+def test_an_interrupt_while_the_bases_come():
+    """Ctrl-C at any line of the step that completes the class: the next call does the rest."""
+    code = """
+        import os, sys, hutch
+        from hutch import _async, _base, _entries
+
+        def interrupt(frame, event, argument):
+            if frame.f_code is not _base.complete.__code__:
+                return None
+            passed.append(frame.f_lineno)
+            if len(passed) == last:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return interrupt
+
+        for last in range(1, 20):
+            child = os.fork()
+            if child == 0:
+                passed = []
+                cache = hutch.Cache()
+                cache["a"] = 1
+                sys.settrace(interrupt)
+                try:
+                    list(cache.items())
+                except KeyboardInterrupt:
+                    pass
+                sys.settrace(None)
+                assert list(cache.items()) == [("a", 1)] and cache.count() == 1
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0, last
+    """
+    run(code)
+
+
 def test_every_name_is_there():
     for name in hutch.__all__:
         assert getattr(hutch, name) is not None, name

@@ -76,21 +76,22 @@ set_many setdefault stats touch trim update value_bytes values volume writer
     def complete() -> None:
         """Give Entries its bases, and the accelerator its functions for calls of other kinds."""
         with _completing:
-            if len(Entries.__bases__) > 1:
-                return
-            from ._async import AsyncEntries
-            from ._entries import SlowEntries
-            from ._errors import check
-            from ._public import name_methods
+            if len(Entries.__bases__) == 1:
+                from ._async import AsyncEntries
+                from ._entries import SlowEntries
+                from ._errors import check
+                from ._public import name_methods
 
-            module = _accelerator.module
-            module.set_up(SlowEntries, check)
-            Entries.__bases__ = (module.Fast, SlowEntries, AsyncEntries)
-            Entries.__doc__ = SlowEntries.__doc__
-            name_methods("Cache", *SlowEntries.__mro__, *AsyncEntries.__mro__)
-            # The bases come first: another thread finds a call in one of the two places.
+                module = _accelerator.module
+                name_methods("Cache", *SlowEntries.__mro__, *AsyncEntries.__mro__)
+                Entries.__doc__ = SlowEntries.__doc__
+                module.set_up(SlowEntries, check)
+                Entries.__bases__ = (module.Fast, SlowEntries, AsyncEntries)
+            # The bases come first: another thread finds a call in one of the two places. Ctrl-C may
+            # have ended an earlier call at any of these steps.
             for name in (*_LATER, "__init_subclass__"):
-                delattr(Entries, name)
+                if name in Entries.__dict__:
+                    delattr(Entries, name)
 
     MutableMapping.register(Entries)
     # A program that has imported _logs has called hutch.log.

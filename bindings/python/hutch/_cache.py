@@ -359,9 +359,9 @@ class Cache(Entries):
                 cache.clear()
 
         A cache has one listener: a new one replaces the old one, also if that came
-        through another Cache on the same directory. The close of the cache ends it. The
-        events of a key come in the order of its versions, each once; include/hutch.h has
-        the details.
+        through another Cache on the same directory. The close of the cache ends it; a cache
+        to which the function refers is not collected before. The events of a key come in the
+        order of its versions, each once; include/hutch.h has the details.
 
         The thread whose call made the event calls the function; or a thread that is
         delivering other events already, or a thread of the library. The function may use
