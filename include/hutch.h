@@ -471,7 +471,9 @@ typedef struct hutch_options {
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   /* The largest number of tasks that the cache runs at once, at most 256. 0: 2. The cache
      makes a thread for each, and one more for deadlines and maintenance when all of them
-     are busy. See HUTCH_OPEN_NO_THREADS. */
+     are busy. A cache in memory makes none before it has work for it: a task, an entry whose
+     time can end, or 16 MiB of entries, which come into huge pages. See
+     HUTCH_OPEN_NO_THREADS. */
   uint32_t workers;
   /* A value with more bytes than this gets a file of its own.
      HUTCH_STORAGE_LOG: 0: 1 MiB; never more than a quarter of a segment, which is 256 KiB
@@ -2016,7 +2018,8 @@ HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
  * The call works in slices until no work is left, or until budget nanoseconds have passed
  * after at least one slice (0: no limit). It removes expired entries, deletes removed
  * files, writes access times, and in a cache without workers runs the tasks, which no other
- * thread runs. HUTCH_DEADLOCK: a callback of the cache made the call. Since 0.1.
+ * thread runs. One call in a tenth of a second moves 2 MiB of a large memory tier into a
+ * huge page. HUTCH_DEADLOCK: a callback of the cache made the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
 

@@ -7,11 +7,12 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { limit = 32 << 20, most_threads = 4 };
+enum { limit = 32 << 20, small_limit = 8 << 20, most_threads = 4 };
 
 typedef struct phase {
   int threads, least, most;
@@ -19,16 +20,18 @@ typedef struct phase {
 
 typedef struct run {
   hutch_cache *cache;
+  size_t limit;
   phase phase;
   uint64_t seed;
 } run;
 
+/* The process's own pages, without those of programs and libraries. */
 static size_t resident(void) {
   FILE *file = fopen("/proc/self/statm", "r");
-  long all, pages;
-  CHECK(file && fscanf(file, "%ld %ld", &all, &pages) == 2);
+  long all, pages, of_files;
+  CHECK(file && fscanf(file, "%ld %ld %ld", &all, &pages, &of_files) == 3);
   fclose(file);
-  return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+  return (size_t)(pages - of_files) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Each doubling of sizes is as likely as the others. */
@@ -44,7 +47,7 @@ static void put_some(void *context, int index) {
   const run *run = context;
   static char value[1 << 22];
   uint64_t state = run->seed * most_threads + (uint64_t)index + 1;
-  for (size_t put = 0; put < 3u * limit / (size_t)run->phase.threads;) {
+  for (size_t put = 0; put < 3 * run->limit / (size_t)run->phase.threads;) {
     char key[16] = {0};
     state = state * 6364136223846793005u + 1442695040888963407u;
     memcpy(key, &state, sizeof state);
@@ -68,21 +71,21 @@ static bool in_child(void) {
   return false;
 }
 
-static void check_phases(uint32_t policy, const phase *phases, int count) {
+static void check_phases(size_t limit, uint32_t policy, const phase *phases, int count) {
   if (!in_child()) return;
   size_t before = resident();
   hutch_options options = unlimited_options();
   options.memory.cost = limit;
   options.policy = policy;
-  run run = {open_cache(NULL, &options), phases[0], 1};
+  run run = {open_cache(NULL, &options), limit, phases[0], 1};
   for (int i = 0; i < count; i++, run.seed++) {
     run.phase = phases[i];
     run_threads(run.phase.threads, put_some, &run);
     uint64_t cost;
     CHECK_OK(hutch_cost(run.cache, &cost));
-    double share = (double)(resident() - before) / limit;
+    double share = (double)(resident() - before) / (double)limit;
     printf("%d threads, %d to %d bytes: charged %.3f, resident %.3f of the limit\n",
-           run.phase.threads, run.phase.least, run.phase.most, (double)cost / limit, share);
+           run.phase.threads, run.phase.least, run.phase.most, (double)cost / (double)limit, share);
     fflush(stdout);
     CHECK(cost <= limit && cost > limit / 4 * 3);
     CHECK(share < 1.12);
@@ -93,12 +96,20 @@ static void check_phases(uint32_t policy, const phase *phases, int count) {
   _exit(0);
 }
 
-#define CHECK_PHASES(policy, ...) \
-  check_phases(policy, (const phase[]){__VA_ARGS__}, \
+#define CHECK_PHASES_OF(limit, policy, ...) \
+  check_phases(limit, policy, (const phase[]){__VA_ARGS__}, \
                (int)(sizeof(const phase[]){__VA_ARGS__} / sizeof(phase)))
+#define CHECK_PHASES(...) CHECK_PHASES_OF(limit, __VA_ARGS__)
 
 TEST(of_many_sizes) {
   CHECK_PHASES(HUTCH_POLICY_DEFAULT, {1, 100, 10000}, {4, 100, 10000});
+}
+
+/* What the heap may keep for the next requests is less. */
+TEST(of_a_small_tier) {
+  CHECK_PHASES_OF(small_limit, HUTCH_POLICY_DEFAULT, {1, 100, 10000}, {4, 100, 10000});
+  CHECK_PHASES_OF(small_limit, HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000},
+                  {1, 2000, 2000});
 }
 
 TEST(of_large_values_on_several_threads) {
@@ -123,7 +134,7 @@ TEST(a_put_evicts_little_for_what_others_have_left) {
   hutch_options options = unlimited_options();
   options.memory.cost = limit;
   options.policy = HUTCH_POLICY_LRU;
-  run run = {open_cache(NULL, &options), {1, 100, 100}, 1};
+  run run = {open_cache(NULL, &options), limit, {1, 100, 100}, 1};
   put_some(&run, 0);
   static const char value[1000];
   uint64_t before, after, most = 0;
@@ -141,6 +152,60 @@ TEST(a_put_evicts_little_for_what_others_have_left) {
 TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});
+}
+
+/* Of the process, or SIZE_MAX if the system does not say. */
+static size_t in_huge_pages(void) {
+  FILE *file = fopen("/proc/self/smaps_rollup", "r");
+  if (!file) return SIZE_MAX;
+  char line[256];
+  size_t size = SIZE_MAX;
+  while (fgets(line, sizeof line, file)) (void)sscanf(line, "AnonHugePages: %zu kB", &size);
+  fclose(file);
+  return size == SIZE_MAX ? size : size << 10;
+}
+
+/* MADV_COLLAPSE, and whether the system's owner lets programs ask for huge pages. */
+static bool has_huge_pages(void) {
+  enum { chunk = 2 << 20 };
+  char setting[64] = "";
+  FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+  if (!file) return false;
+  bool is_off = !fgets(setting, sizeof setting, file) || strstr(setting, "[never]");
+  fclose(file);
+  if (is_off || in_huge_pages() == SIZE_MAX) return false;
+  char *memory = aligned_alloc(chunk, chunk);
+  CHECK(memory);
+  memset(memory, 1, chunk);
+  bool is_done = madvise(memory, chunk, 25) == 0;
+  free(memory);
+  return is_done;
+}
+
+/* A cache in memory that has become large puts what stays there into huge pages, in the background
+   or when the host says so. What is in memory is the same. */
+TEST(what_stays_comes_into_huge_pages) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has memory of its own");
+#endif
+  if (!has_huge_pages()) check_skip("the system makes no huge pages");
+  for (uint32_t flags = 0; flags <= HUTCH_OPEN_NO_THREADS; flags += HUTCH_OPEN_NO_THREADS) {
+    if (!in_child()) continue;
+    hutch_options options = unlimited_options();
+    options.flags = flags;
+    hutch_cache *cache = open_cache(NULL, &options);
+    run run = {cache, limit, {1, 100, 1000}, 1};
+    put_some(&run, 0);
+    size_t before = resident();
+    /* A chunk is moved each tenth of a second, if there is memory for a huge page. */
+    while (in_huge_pages() < (size_t)4 << 20) {
+      if (flags) CHECK_OK(hutch_maintain(cache, 0));
+    }
+    CHECK(resident() < before + (before >> 5));
+    CHECK_OK(hutch_close(cache));
+    CHECK(in_huge_pages() == 0);
+    _exit(0);
+  }
 }
 
 /* Puts or gets values of 1 MB under different keys. Returns the faults for each page of a value. */

@@ -15,6 +15,14 @@ private let canPopulate: Bool = {
   return madvise(page, 4096, 23) == 0
 }()
 
+/// Whether the system makes huge pages for a program that asks (MADV_COLLAPSE).
+private let canCollapse: Bool = {
+  guard let chunk = Heap.map(HeapRegion.chunkSize, alignedToItself: true) else { return false }
+  defer { munmap(chunk, HeapRegion.chunkSize) }
+  memset(chunk, 1, HeapRegion.chunkSize)
+  return madvise(chunk, HeapRegion.chunkSize, 25) == 0
+}()
+
 /// The heap of blocks: an arena of its own for each test, so that all its numbers are the test's.
 @Suite struct HeapTests {
   /// An arena, and what a test has taken of it.
@@ -137,15 +145,76 @@ private let canPopulate: Bool = {
   @Test(.enabled(if: canPopulate)) func pagesComeAhead() throws {
     let bench = Bench()
     for _ in 0..<2 {
-      try bench.take(300)
-      let before = bench.inMemory
+      // A small arena asks for fewer.
+      while bench.arena.used < 4 << 20 { try bench.take(300) }
+      var before = bench.inMemory
+      while bench.inMemory == before { try bench.take(300) }
+      before = bench.inMemory
       for _ in 0..<9 { try bench.take(300) }
       expect(bench.inMemory == before)
       bench.check()
-      while bench.arena.used < 2 << 20 { try bench.take(300) }
       while bench.taken.count > 1 { bench.give(1) }
       bench.arena.giveBack(excess: 1 << 20)
       bench.check()
+    }
+  }
+
+  /// Chunks that are wholly in memory become huge pages, which changes neither what is in memory nor
+  /// what lies there. They end when pages are given back.
+  @Test(.enabled(if: canCollapse)) func wholeChunksBecomeHugePages() throws {
+    let bench = Bench()
+    while bench.arena.used < 39 << 20 { try bench.take(600) }
+    let before = bench.inMemory
+    // Of 32 MB and of 7.
+    expect(collapse(bench) == 16 + 3)
+    expect(collapse(bench) == 0)
+    expect(bench.inMemory == before)
+    bench.check()
+    bench.taken.forEach(bench.expectWhole)
+
+    while bench.taken.count > 2000 { bench.give(0) }
+    for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
+    expect(bench.inMemory < before - 18 << 20)
+    bench.check()
+    while bench.arena.used < 39 << 20 { try bench.take(600) }
+    bench.check()
+    expect(collapse(bench) > 0)
+    bench.check()
+    bench.taken.forEach(bench.expectWhole)
+  }
+
+  /// After a fork the regions that it shares get no more huge pages, and later ones do.
+  @Test(.enabled(if: canCollapse)) func sharedPagesStayAsTheyAre() throws {
+    let bench = Bench()
+    while bench.arena.used < 10 << 20 { try bench.take(600) }
+    expect(collapse(bench) > 0)
+    while bench.arena.used < 25 << 20 { try bench.take(600) }
+    bench.arena.keepPagesShared()
+    expect(collapse(bench) == 0)
+    while bench.taken.count > 2000 { bench.give(0) }
+    for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
+    bench.check()
+    while bench.arena.used < 40 << 20 { try bench.take(600) }
+    expect(collapse(bench) >= 3)
+    bench.check()
+    bench.taken.forEach(bench.expectWhole)
+  }
+
+  /// Searches all of an arena. Returns how many chunks have become huge pages.
+  private func collapse(_ bench: Bench) -> Int {
+    var number = 0
+    var count = 0
+    while true {
+      var looks = 3
+      switch bench.arena.collapse(from: &number, looks: &looks) {
+      case .collapsed: count += 1
+      case .pausing: expect(looks == 0)
+      case .ended:
+        expect(looks >= 0)
+        return count
+      // The machine has no memory for one, or is busy.
+      case .refused(let reason): expect([EAGAIN, EBUSY, ENOMEM].contains(reason))
+      }
     }
   }
 

@@ -54,17 +54,23 @@ private func puttingShortly(
   return path.tier._withUnsafeGuaranteedRef { tier in
     let now = path.now
     switch tier.putShortly(key, key_size, value, value_size, extended, hash, at: now) {
-    case .done: return _slowPath(tier.mayDivide) ? dividing(tier, now) : Status.done.code
+    case .done:
+      return _slowPath(tier.mayDivide || tier.wantsUpkeep)
+        ? growing(cache, tier, now) : Status.done.code
     case .unusual: return nil
     case .unfinished(let block): return finishing(tier, block, hash, now)
     }
   }
 }
 
+/// The tier has become so large that it is divided, or wants background work.
 @inline(never)
-private func dividing(_ tier: MemoryTier, _ now: Int64) -> hutch_status {
-  tier.divide(at: .at(now))
-  return Status.done.code
+private func growing(_ cache: OpaquePointer, _ tier: MemoryTier, _ now: Int64) -> hutch_status {
+  withHandleAtOnce(cache) { (cache, _) throws(Failure) in
+    if tier.mayDivide { tier.divide(at: .at(now)) }
+    if tier.wantsUpkeep { try? cache.startMaintenance() }
+    return .done
+  }
 }
 
 /// The rest of a put that was begun shortly.

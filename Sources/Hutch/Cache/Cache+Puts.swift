@@ -199,6 +199,7 @@ extension Cache {
     case .stored:
       result.version = put.version
       result.memory = .stored
+      if _slowPath(memory.wantsUpkeep) { try? startMaintenance() }
     case .tooLarge:
       result.version = put.version
       result.memory = .tooLarge

@@ -100,23 +100,38 @@ extension Cache {
   // MARK: maintenance
 
   /// Starts the background work, once: with a store when the cache is whole, else when the
-  /// first entry comes that time can end.
+  /// first entry comes that time can end, or when memory has become large.
   func startMaintenance() throws(Failure) {
+    // A large tier asks once, with or without success.
+    memory.hasUpkeep(true)
     if life.hasStarted { return }
     try parts.upkeep.startBackground(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context, _ in
         Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
-          $0.workInBackground() ? 1 : 0
+          switch $0.workInBackground() {
+          case .hasMore: TaskQueue.backgroundHasMore
+          case .isDueSoon: TaskQueue.backgroundIsDueSoon
+          case .rests: 0
+          }
         }
       })
     life.noteStart()
   }
 
-  /// The work of a worker beside the tasks. True if there is more.
-  private func workInBackground() -> Bool {
+  /// When the work in the background goes on.
+  private enum Background {
+    case hasMore
+    case isDueSoon
+    case rests
+  }
+
+  /// The work of a worker beside the tasks.
+  private func workInBackground() -> Background {
     if !settings.drainsReleases { releaseObjects(most: .max) }
-    return maintain()
+    let hasMore = maintain()
+    let isDueSoon = Heap.collapse()
+    return hasMore ? .hasMore : isDueSoon ? .isDueSoon : .rests
   }
 
   /// One slice of what can wait. True if there is more.
@@ -141,7 +156,7 @@ extension Cache {
   /// unless they are on a queue of the host's.
   func maintain(until end: Deadline) {
     if !tasks.hasThreads && parts.hosts == nil { _ = tasks.runForHost(until: end) }
-    while workInBackground() && !end.hasPassed {}
+    while workInBackground() == .hasMore && !end.hasPassed {}
   }
 
   /// Reclaims what has expired, if the time is the host's. Maintenance goes by real seconds, and a

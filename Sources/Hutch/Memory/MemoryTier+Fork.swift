@@ -16,7 +16,11 @@ extension MemoryTier {
   }
 
   func unlockAll(inChild: Bool = false) {
-    if inChild { lock(0).renewReaders() }
+    if inChild {
+      lock(0).renewReaders()
+      // It is the parent's.
+      hasUpkeep(false)
+    }
     for index in 0..<shardCount {
       if inChild { lock(index).forgetWaiters() }
       lock(index).unlock()

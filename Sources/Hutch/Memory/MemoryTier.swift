@@ -92,6 +92,9 @@ final class MemoryTier {
   var recent = RecentKeys()
   /// The count at which the number of shards is considered.
   let divideAt = Atomic<UInt64>(MemoryTier.oneShard + 1)
+  /// From this sum of charges on a put has the cache start its background work, for huge pages.
+  /// Relaxed: to start it twice does nothing.
+  let upkeepAt = Atomic<UInt64>(MemoryTier.leastForUpkeep)
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
   let sweep = Atomic<UInt64>(0)
   /// What the policies of all shards share. Read under a shard's lock, or by the call that changes

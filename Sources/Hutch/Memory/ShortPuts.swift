@@ -50,6 +50,18 @@ extension MemoryTier {
   @inline(__always)
   var mayDivide: Bool { bits == 0 && budget.count >= divideAt.load(ordering: .relaxed) }
 
+  static var leastForUpkeep: UInt64 { UInt64(Heap.leastToCollapse) }
+
+  /// Whether a put that is done has made the tier so large that the cache's background work is of
+  /// use: it makes huge pages.
+  @inline(__always)
+  var wantsUpkeep: Bool { budget.cost >= upkeepAt.load(ordering: .relaxed) }
+
+  /// Whether the background work has been started, or cannot be.
+  func hasUpkeep(_ isSo: Bool) {
+    upkeepAt.store(isSo ? .max : MemoryTier.leastForUpkeep, ordering: .relaxed)
+  }
+
   /// Adds to a counter where it stands, and returns the new version, if it is a plain entry without
   /// times that no reader holds. Nil: nothing has been done.
   @_optimize(speed)

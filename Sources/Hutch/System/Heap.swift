@@ -15,15 +15,18 @@ import Synchronization
 /// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
 /// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
-/// than a 64th of what is in use, 64 KB for each arena, and two requests of the size that the large
-/// ones have (at most a 32nd of what is in use, or 1 MB): a value that is replaced, or read from
-/// disk, finds the pages of the one before it. Larger requests than 4 MB are mapped each by itself.
+/// than a 64th of what is in use, a 256th for each arena (at least 16 KB, at most 64 KB), and two
+/// requests of the size that the large ones have (at most a 32nd of what is in use, or 1 MB): a
+/// value that is replaced, or read from disk, finds the pages of the one before it. Larger requests
+/// than 4 MB are mapped each by itself.
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. When it is more by a 64th of
-/// what is in use and 64 KB for each arena, the heap is tight, until it is a quarter less. Then
+/// what is in use and the room of the arenas, the heap is tight, until it is a quarter less. Then
 /// puts into the memory tiers move blocks to better places (`tighter`), and look whether their tier
 /// has to pay: see Budget.
+///
+/// HUGE PAGES. Background work makes huge pages of what stays in memory (HeapRegion.swift).
 ///
 /// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
 ///
@@ -37,8 +40,9 @@ enum Heap {
   private static let mostOfSmall = 16 << 10
   /// Beside the first.
   private static let mostArenas = 16
-  /// What an arena may keep for the next requests.
-  private static let roomOfArena = 64 << 10
+  /// What an arena may keep for the next requests, at least and at most.
+  private static let leastOfArena = 16 << 10
+  private static let mostOfArena = 64 << 10
 
   private struct State: ~Copyable {
     /// The number of arenas beside the first, less one; -1: blocks come from malloc.
@@ -48,6 +52,12 @@ enum Heap {
     let large: Atomic<Int>
     let isTight: Atomic<Bool>
     let isPrepared: Atomic<Bool>
+    /// When the search for a huge page goes on, by CLOCK_MONOTONIC; Int64.max: never. The thread
+    /// that moves it ahead searches.
+    let searchDue: Atomic<Int64>
+    /// Where: the arena's number in the upper half, the chunk's in the lower. Relaxed: a search
+    /// that begins elsewhere finds the same chunks.
+    let searched: Atomic<Int>
   }
 
   @inline(__always)
@@ -180,7 +190,11 @@ enum Heap {
 
   /// Of those that requests go to, the first included.
   private static var arenaCount: Int { state.pointee.mask.load(ordering: .relaxed) &+ 2 }
-  private static var roomOfArenas: Int { arenaCount &* roomOfArena }
+
+  /// What the heap may keep beside the pages of large requests.
+  private static func room(_ used: Int) -> Int {
+    used / 64 &+ arenaCount &* min(mostOfArena, max(leastOfArena, used / 256))
+  }
 
   /// The bytes of spans in use, and of the pages in memory.
   static var sums: (used: Int, resident: Int) {
@@ -197,15 +211,14 @@ enum Heap {
   static var excess: (used: Int, excess: Int) {
     let (used, resident) = sums
     let ofLarge = 2 &* state.pointee.large.load(ordering: .relaxed)
-    let room = used / 64 &+ roomOfArenas &+ min(ofLarge, max(1 << 20, used / 32))
-    return (used, resident &- used &- room)
+    let roomOfLarge = min(ofLarge, max(1 << 20, used / 32))
+    return (used, resident &- used &- room(used) &- roomOfLarge)
   }
 
   /// The excess. Notes whether the heap is tight.
   static func review() -> Int {
     let (used, excess) = self.excess
-    let least = used / 64 &+ roomOfArenas
-    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* least
+    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* room(used)
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
     return excess
@@ -214,6 +227,62 @@ enum Heap {
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.
   @inline(__always)
   static var isTight: Bool { state.pointee.isTight.load(ordering: .relaxed) }
+
+  // MARK: huge pages
+
+  /// With fewer bytes in use the processor finds nearly all pages without huge ones.
+  static let leastToCollapse = 16 << 20
+  /// Between two chunks. A thread that waits for the system to move a chunk is one call in many
+  /// thousands then.
+  private static let searchPause: Int64 = 100_000_000
+  /// When all has been searched, or there was no memory for a huge page.
+  private static let longPause: Int64 = 5_000_000_000
+  /// So many chunks a step of the search looks at, some 5 microseconds each.
+  private static let looksOfStep = 64
+
+  /// A step of the search for chunks that can become huge pages: at most one becomes one. It does
+  /// nothing before the pause since the last step is over, whatever the number of callers. True:
+  /// the next step is due in a moment. Takes an arena's lock.
+  static func collapse() -> Bool {
+    let mask = state.pointee.mask.load(ordering: .relaxed)
+    let due = state.pointee.searchDue.load(ordering: .relaxed)
+    let now = Clock.read(CLOCK_MONOTONIC)
+    if now < due { return due &- now <= searchPause }
+    guard mask >= 0, sums.used >= leastToCollapse,
+      state.pointee.searchDue.compareExchange(
+        expected: due, desired: now &+ searchPause, ordering: .relaxed
+      ).exchanged
+    else { return false }
+    let from = state.pointee.searched.load(ordering: .relaxed)
+    if from == 0 && !HeapRegion.areHugePagesAllowed {
+      state.pointee.searchDue.store(now &+ longPause, ordering: .relaxed)
+      return false
+    }
+    var index = max(1, from >> 32)
+    var number = from & 0xFFFF_FFFF
+    var looks = looksOfStep
+    while index < arenaCount {
+      switch arena(index).collapse(from: &number, looks: &looks) {
+      case .ended:
+        index += 1
+        number = 0
+      case .collapsed, .pausing:
+        state.pointee.searched.store(index << 32 | number, ordering: .relaxed)
+        return true
+      case .refused(let reason):
+        state.pointee.searched.store(index << 32 | number, ordering: .relaxed)
+        // A system without the call, or without huge pages, has none later.
+        let isForGood = reason == EINVAL || reason == ENOSYS || reason == EPERM
+        state.pointee.searchDue.store(
+          isForGood ? .max : now &+ longPause, ordering: .relaxed)
+        return false
+      }
+    }
+    state.pointee.searched.store(0, ordering: .relaxed)
+    // What has become whole meanwhile is found when one of the next searches comes round.
+    state.pointee.searchDue.store(now &+ longPause, ordering: .relaxed)
+    return false
+  }
 
   // MARK: fork
 

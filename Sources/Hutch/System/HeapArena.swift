@@ -15,7 +15,7 @@ import Synchronization
 ///
 /// A free span of one unit is in no bin. It is joined with a neighbour when that is freed.
 struct HeapArena {
-  private let raw: UnsafeMutableRawPointer
+  let raw: UnsafeMutableRawPointer
 
   private enum At {
     static let lock = 0
@@ -27,6 +27,7 @@ struct HeapArena {
     static let oldest = 48
     static let newest = 56
     static let bits = 64
+    static let firstRegion = 112
     static let bins = 128
   }
 
@@ -37,14 +38,14 @@ struct HeapArena {
   static let byteCount = At.bins + binCount * 8
   /// So many bytes are taken or given between two reviews.
   private static let reviewEach = 64 << 10
-  private static let pagesAhead = 16
+  private static let mostPagesAhead = 16
   /// So many pages a review gives back to the system, some 30 microseconds, besides those of the
   /// requests since the last one: a large value that goes may be the arena's last one for long.
   private static let pagesOfReview = 256
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
 
-  @inline(__always) private var lock: LockInPlace { LockInPlace(at: raw) }
+  @inline(__always) var lock: LockInPlace { LockInPlace(at: raw) }
 
   @inline(__always)
   private func sum(_ offset: Int) -> UnsafeMutablePointer<Atomic<Int>> {
@@ -210,7 +211,9 @@ struct HeapArena {
     }
     let region = span.region
     if !dirty.isEmpty { giveBack(dirty, of: region) }
-    let wanted = HeapPages(from: max(left.from, left.to &- HeapArena.pagesAhead), to: end)
+    // A small arena gets a 64th of what it has.
+    let pages = min(HeapArena.mostPagesAhead, used / (64 * HeapSpan.page) &+ 1)
+    let wanted = HeapPages(from: max(left.from, left.to &- pages), to: end)
     // MADV_POPULATE_WRITE, since Linux 5.14.
     madvise(region + wanted.from &* HeapSpan.page, wanted.count &* HeapSpan.page, 23)
     return wanted.within(left)
@@ -218,6 +221,7 @@ struct HeapArena {
 
   /// Gives pages of a region back to the system. They are zeroes when they are next touched.
   private func giveBack(_ pages: HeapPages, of region: UnsafeMutableRawPointer) {
+    HeapRegion(region).divide(pages)
     madvise(region + pages.from &* HeapSpan.page, pages.count &* HeapSpan.page, MADV_DONTNEED)
   }
 
@@ -344,7 +348,8 @@ struct HeapArena {
   @inline(never)
   private func addRegion() -> HeapSpan? {
     guard let region = Heap.map(Heap.regionSize, alignedToItself: true) else { return nil }
-    region.storeBytes(of: raw, as: UnsafeMutableRawPointer.self)
+    HeapRegion(region).begin(of: self, before: firstRegion.pointee)
+    firstRegion.pointee = region
     let span = HeapSpan(region + (64 - HeapSpan.header))
     let units = HeapArena.unitsOfRegion
     // The headers before and behind are 0, as all that is new.
@@ -355,11 +360,19 @@ struct HeapArena {
     return span
   }
 
+  var firstRegion: UnsafeMutablePointer<UnsafeMutableRawPointer?> { link(At.firstRegion) }
+
+  private func unlink(_ region: UnsafeMutableRawPointer) {
+    var place = firstRegion
+    while let this = place.pointee, this != region { place = HeapRegion(this).next }
+    place.pointee = HeapRegion(region).next.pointee
+  }
+
   private static var unitsOfRegion: Int { (Heap.regionSize - 64) / HeapSpan.unit }
 
   /// The arena of a span.
   @inline(__always)
-  init(of span: HeapSpan) { raw = span.region.load(as: UnsafeMutableRawPointer.self) }
+  init(of span: HeapSpan) { raw = HeapRegion(span.region).arena }
 
   /// Compares what the heap keeps from the system with what is in use; if it is too much, gives
   /// some of this arena's pages back, the oldest first.
@@ -392,6 +405,7 @@ struct HeapArena {
       if kept.isEmpty && units == HeapArena.unitsOfRegion && number(At.regions).pointee > 1 {
         remove(span, units)
         number(At.regions).pointee -= 1
+        unlink(span.region)
         pages &-= Heap.regionSize
         munmap(span.region, Heap.regionSize)
       }
@@ -406,6 +420,7 @@ struct HeapArena {
   /// After it, in the parent, and in the child, which has no other thread.
   func unlockAfterFork(inChild: Bool) {
     if inChild { lock.forgetWaiters() }
+    keepPagesShared()
     lock.unlock()
   }
 

@@ -5,8 +5,9 @@ import Synchronization
 extension TaskQueue {
   // MARK: background work
 
-  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, or again at
-  /// once if it does not return 0, until `stop`. Does nothing if there are no threads.
+  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, until `stop`:
+  /// again at once if it returns `backgroundHasMore`, after a tenth of the pause if it returns
+  /// `backgroundIsDueSoon`, and otherwise 0. Does nothing if there are no threads.
   func startBackground(
     pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
   ) throws(Failure) {
@@ -52,16 +53,22 @@ extension TaskQueue {
     signal(sleeper)
   }
 
+  static let backgroundHasMore: Int32 = 1
+  static let backgroundIsDueSoon: Int32 = 2
+
   func retireBackground(_ task: TaskPointer) {
+    let hasMore = task.pointee.status == TaskQueue.backgroundHasMore
+    let isDueSoon = task.pointee.status == TaskQueue.backgroundIsDueSoon
     task.pointee.progress = []
     task.pointee.lane = -1
-    if !backgroundIsOff && (task.pointee.status != 0 || backgroundIsWanted) {
+    if !backgroundIsOff && (hasMore || backgroundIsWanted) {
       backgroundIsWanted = false
       try? enqueue(task)
       return
     }
     task.pointee.state = .ended
-    backgroundDue = Clock.read(CLOCK_MONOTONIC) + backgroundPause
+    backgroundDue =
+      Clock.read(CLOCK_MONOTONIC) + (isDueSoon ? backgroundPause / 10 : backgroundPause)
     if waiters > 0 { progress.broadcast() }
   }
 
