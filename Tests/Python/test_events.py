@@ -390,6 +390,9 @@ def test_what_is_written_on_eviction_is_told(tmp_path, storage):
         with cache.listen(log, kinds):
             cache["a"] = 1
             cache["b"] = 2
+            # What a put evicts may be told by another thread, after the put has returned.
+            while len(log) < 4:
+                pass
             told = [(event.kind, event.cause, event.key, event.tiers) for event in log]
             log.clear()
             cache.flush()
