@@ -88,6 +88,8 @@ def test_values_and_objects_are_the_same_entries(cache):
     with pytest.raises(KeyError):
         del cache.objects["key"]
     assert cache.objects.get("key", 5) == 5
+    with pytest.raises(TypeError, match="not iterable"):
+        list(cache.objects)
     cache.objects.set("tagged", [1], tag="tag", expire=100, cost=7)
     assert cache.info("tagged").tag == "tag" and cache.info("tagged").cost == 7
     assert cache.remove_tagged("tag") == 1 and "tagged" not in cache.objects

@@ -3,6 +3,7 @@ meets that differs, and no bytes run code."""
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import datetime
@@ -167,6 +168,10 @@ def test_registered_classes(cache):
     assert cache.get("k", "none") == "none" and "k" in cache
     with pytest.raises(TypeError, match="can be registered"):
         hutch.register(int)
+    for base in (dict, Exception, str):
+        with pytest.raises(TypeError, match=f"that is a {base.__name__} cannot be registered"):
+            hutch.register(dataclasses.make_dataclass("More", ["field"], bases=(base,)))
+    hutch.register(dataclasses.make_dataclass("Plain", ["field"], bases=(abc.ABC,)))
     with pytest.raises(ValueError, match="registered already"):
         hutch.register(Colour, _cbor.names[Point])
 

@@ -59,6 +59,9 @@ classes: dict[str, type] = {}
 names: dict[type, str] = {}
 
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of Python. A builtin one has content of its own.
+
+
 def register(cls: Any, name: str | None = None) -> Any:
     """Allow values of a class to be stored and read: an Enum, a dataclass or a named tuple.
 
@@ -71,6 +74,13 @@ def register(cls: Any, name: str | None = None) -> Any:
     """
     if not isinstance(cls, type) or kind_of(cls) is None:
         raise TypeError(f"an Enum, a dataclass or a named tuple can be registered, not {cls!r}")
+    if kind_of(cls) == DATACLASS:
+        for base in cls.__mro__[:-1]:
+            if not base.__flags__ & _HEAP_TYPE:
+                raise TypeError(
+                    f"a dataclass that is a {base.__name__} cannot be registered: "
+                    "its fields are not all that it holds"
+                )
     chosen = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
     other = classes.get(chosen)
     if other is not None and (other.__module__, other.__qualname__) != (

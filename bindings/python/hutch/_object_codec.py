@@ -126,6 +126,9 @@ class CachedObjects:
     that the cache was opened with. TypeError: the object has no form.
     """
 
+    # Without this, iter() would ask for the keys 0, 1, 2.
+    __iter__ = None
+
     def __init__(self, cache: Any) -> None:
         self._any = cache
 
