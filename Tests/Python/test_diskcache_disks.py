@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,6 +21,7 @@ from hutch.diskcache import (
     EmptyDirWarning,
     FanoutCache,
     JSONDisk,
+    Timeout,
     UnknownFileWarning,
 )
 
@@ -127,6 +129,21 @@ def test_files_go_with_their_entries(named, tmp_path):
     assert named["kept"] == b"x" * 20
     assert named.evict("t") == 1
     assert not (tmp_path / "named").exists()
+
+
+def test_a_call_that_fails_leaves_no_file(named, tmp_path):
+    for call in (named.set, named.add):
+        with pytest.raises(TypeError):
+            call("key", b"x" * 20, expire="soon")
+    with pytest.raises(TypeError):
+        named.push(b"x" * 20, expire="soon")
+    other = Cache(tmp_path, timeout=0.01, disk=Named, disk_min_file_size=10)
+    with named.transact(), ThreadPoolExecutor(1) as thread:
+        for call in (lambda: other.set("key", b"x" * 20), lambda: other.push(b"x" * 20)):
+            with pytest.raises(Timeout):
+                thread.submit(call).result()
+    assert not (tmp_path / "named").exists() and len(named) == 0 and named.check() == []
+    assert named.push(b"x" * 20) and named.pull()[1] == b"x" * 20
 
 
 def test_a_missing_file_is_a_miss(named, tmp_path):

@@ -21,6 +21,11 @@ def shaped(value: Any, record: Record | None, expire_time: bool, tag: bool) -> A
     return (value, *more)
 
 
+def end_of(expire: float | None) -> float | None:
+    """The Unix time at which so many seconds have passed; None: never."""
+    return None if expire is None else time.time() + expire
+
+
 class Entries(Base):
     """The calls of a mapping."""
 
@@ -38,8 +43,9 @@ class Entries(Base):
         expire: in seconds; None: it does not expire. read: value is a file, of which the bytes
         are stored. tag: for evict. Timeout: other writers take too long, and retry is false.
         """
+        expires = end_of(expire)  # First: a wrong duration leaves no file of the value.
         own, columns = self._columns(key, value, read)
-        return self._put(own, columns, expire, tag, retry, False)
+        return self._put(own, columns, expires, tag, retry, False)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Like set, with retry."""
@@ -57,8 +63,9 @@ class Entries(Base):
         """Like set, if there is no entry, atomically. False: there is one."""
         if self._disk._names_files() and key in self:
             return False  # Before a file of the same name is written.
+        expires = end_of(expire)
         own, columns = self._columns(key, value, read)
-        return self._put(own, columns, expire, tag, retry, True)
+        return self._put(own, columns, expires, tag, retry, True)
 
     def _columns(self, key: Any, value: Any, read: bool) -> tuple[tuple[Any, Any], Any]:
         own = self._disk.put(key)
@@ -68,12 +75,11 @@ class Entries(Base):
         self,
         own: tuple[Any, Any],
         columns: Any,
-        expire: float | None,
+        expires: float | None,
         tag: Any,
         retry: bool,
         only_new: bool,
     ) -> bool:
-        expires = None if expire is None else time.time() + expire
         size, mode, filename, value = columns
         name = hutch_key(*own)
         stored = False
@@ -186,7 +192,7 @@ class Entries(Base):
         """Make the entry expire this many seconds from now; None: never. False: no entry."""
         own = self._disk.put(key)
         name = hutch_key(*own)
-        expires = None if expire is None else time.time() + expire
+        expires = end_of(expire)
         with self._transact(retry) as store:
             old = self._find(store, name)
             if old is None:

@@ -8,11 +8,10 @@ steps from its bound, and after many steps without success by a scan of all keys
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ._base import has_expired
-from ._entries import Entries, shaped
+from ._entries import Entries, end_of, shaped
 from ._keys import QUEUE_START, hutch_key, queue_key, queue_place
 from ._record import Record
 from ._store import Store
@@ -36,32 +35,33 @@ class Queues(Entries):
     ) -> Any:
         """Store value at an end of a queue; returns its key. Further parameters: those of set."""
         _check(prefix, side)
-        columns = self._disk.store(value, read)
-        expires = None if expire is None else time.time() + expire
-        size, mode, filename, stored = columns
-        with self._transact(retry) as store:
-            low, high, _ = self._end_of(store, prefix, side)
-            if low > high:
-                number = low = high = QUEUE_START
-            elif side == "back":
-                number = high = high + 1
-            else:
-                number = low = low - 1
-            # Wider before the entry is there: a kill in between loses no entry.
-            store.state.set_bounds(prefix, low, high)
-            key = queue_key(prefix, number)
-            name = hutch_key(key, True)
-            record = Record(
-                mode, stored, store.ends.give(store), expires, tag, filename, size
-            )
-            if self.cull_limit and has_expired(record):
-                if filename is not None:
-                    self._disk.remove(filename)
-            else:
-                self._write(store, name, record, store.find(name))
-                self._count_access(store, name, True)
-                self._cull_some(store)
-            return key
+        expires = end_of(expire)
+        size, mode, filename, stored = self._disk.store(value, read)
+        is_written = False
+        try:
+            with self._transact(retry) as store:
+                low, high, _ = self._end_of(store, prefix, side)
+                if low > high:
+                    number = low = high = QUEUE_START
+                elif side == "back":
+                    number = high = high + 1
+                else:
+                    number = low = low - 1
+                # Wider before the entry is there: a kill in between loses no entry.
+                store.state.set_bounds(prefix, low, high)
+                key = queue_key(prefix, number)
+                name = hutch_key(key, True)
+                place = store.ends.give(store)
+                record = Record(mode, stored, place, expires, tag, filename, size)
+                if not self.cull_limit or not has_expired(record):
+                    self._write(store, name, record, store.find(name))
+                    is_written = True
+                    self._count_access(store, name, True)
+                    self._cull_some(store)
+                return key
+        finally:
+            if not is_written and filename is not None:
+                self._disk.remove(filename)
 
     def pull(
         self,
