@@ -146,6 +146,16 @@ def test_in_memory_neither_copied_nor_pickled():
             pickle.dumps(cache.memory)
 
 
+def test_what_owns_a_handle_is_not_copied(cache):
+    """A copy would release the handle a second time."""
+    with hutch.Queue(1) as queue, hutch.Port() as port, cache.writer("key") as writer:
+        owners = [queue, hutch.Group(queue), queue.submit(len, "a"), port, writer]
+        for owner in owners:
+            for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                    copied(owner)
+
+
 def test_errors_survive_pickling():
     with pytest.raises(hutch.BadDirectoryError) as caught:
         hutch.Cache("/dev/null/below")

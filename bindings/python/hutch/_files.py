@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from . import _structs
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
+from ._handles import Handle
 from ._library import lib
 from ._options import put_options
 from ._paths import path_bytes
@@ -31,7 +32,7 @@ def _bytes_of(data: Any) -> bytes:
         raise TypeError(f"a writer writes bytes, not a {type(data).__name__}") from None
 
 
-class Writer:
+class Writer(Handle):
     """A value of bytes that comes in pieces: see Entries.writer.
 
     As a context manager it commits at the end of the block, or aborts if the

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _http_library as h
 from ._callbacks import callback, release_of, report
+from ._handles import Handle
 from ._http_errors import check
 from ._http_request import nanoseconds, text
 
@@ -41,7 +42,7 @@ _tell_callback = h.ReachabilityFunction(_tell)
 _release_callback = release_of(_monitors, "a monitor")
 
 
-class Reachability:
+class Reachability(Handle):
     """A monitor of the internet or of a host.
 
         with Reachability(on_change=print):  # reachable

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _http_library as h
+from ._handles import Handle
 from ._http_errors import BadResponse, Closed, HTTPError, check, failure
 from ._structs import Error
 
@@ -52,7 +53,7 @@ class Headers(Mapping[str, str]):
         return f"Headers({list(self.pairs)!r})"
 
 
-class Task:
+class Task(Handle):
     """A reference to a task, and what its callbacks need."""
 
     def __init__(self, session: Any, request: h.Request, keep: list[Any],

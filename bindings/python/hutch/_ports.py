@@ -8,11 +8,12 @@ from ctypes import byref
 
 from . import _structs
 from ._errors import Status, check
+from ._handles import Handle
 from ._library import lib
 from ._units import uint64
 
 
-class Port:
+class Port(Handle):
     """Completions of tasks that wait until a thread of yours drains them.
 
         port = hutch.Port()

@@ -10,6 +10,7 @@ from typing import Any, Callable
 from . import _structs
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, check
+from ._handles import Handle
 from ._library import lib
 from ._ports import Port
 from ._settings import PRIORITIES, choice
@@ -31,7 +32,7 @@ _WAIT = 2
 _NO_THREADS = 1
 
 
-class Group:
+class Group(Handle):
     """Tasks that start together, of any queue, with one completion for all.
 
         group = hutch.Group(queue)
@@ -70,7 +71,7 @@ class Group:
         return wait(lib.hutch_group_wait, self._pointer, timeout)
 
 
-class Queue:
+class Queue(Handle):
     """Runs functions on threads of the library, and the awaited calls of caches.
 
         with hutch.Queue(4) as queue:

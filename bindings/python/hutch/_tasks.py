@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _structs
 from ._callbacks import callback, release_of, report
 from ._errors import Status, TimedOutError, check, failure
+from ._handles import Handle
 from ._library import lib
 from ._settings import PRIORITIES, choice
 from ._units import nanoseconds
@@ -80,7 +81,7 @@ def wait(call: Callable[[Any, int], int], pointer: Any, timeout: float | None) -
             return False
 
 
-class Task:
+class Task(Handle):
     """A function submitted to a queue. It runs whether or not the program keeps this object."""
 
     def __init__(

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
+from ._handles import Handle
 from ._http_body import Incoming, Stream
 from ._http_errors import (
     BadResponse,
@@ -74,7 +75,7 @@ def _end(pointer: Any) -> None:
     h.lib.hutch_http_session_release(pointer)
 
 
-class Session:
+class Session(Handle):
     """Connections, cookies and trust that many requests share.
 
     Args:
