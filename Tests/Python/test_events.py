@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import gc
+import pickle
 import sys
 import threading
 import time
@@ -297,6 +300,19 @@ def test_a_child_that_ends_its_parents_listener(directory: Path):
         cache.close()
     """
     assert run(code, directory) == "[1]\n"
+
+
+def test_copies_of_events(cache):
+    log = Log()
+    with cache.listen(log, EventKind.DID_ADD):
+        cache["key"] = [1, 2]
+    copies = [copy.copy(log[0]), copy.deepcopy(log[0])]
+    assert dataclasses.asdict(log[0])["key"] == "key"
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(log[0])
+    log.clear()
+    cache.close()
+    assert [event.value for event in copies] == [[1, 2], [1, 2]]
 
 
 @pytest.mark.parametrize("storage", ["None", "'mixed'", "'file'"])

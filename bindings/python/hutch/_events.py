@@ -68,6 +68,16 @@ class _Pin:
     def __del__(self, release: Any = lib.hutch_value_release) -> None:
         release(self.pointer)
 
+    # The value does not change, so that a copy of its event has the same reference.
+    def __copy__(self) -> _Pin:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> _Pin:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("an Event that has a value cannot be pickled: the value is in memory here")
+
 
 @dataclass(frozen=True)
 class Event:
