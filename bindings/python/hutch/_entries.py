@@ -362,7 +362,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
     def popitem(self, last: bool = True) -> tuple[Key, Any]:
         """Remove the entry written last, or first; its key and value. KeyError: none.
 
-        Of several concurrent callers, exactly one gets an entry.
+        Of several concurrent callers, exactly one gets an entry. It scans all entries, as
+        peekitem does.
         """
         for key in self.keys("insertion", reverse=last):
             value = self._read(lib.hutch_pop, key)

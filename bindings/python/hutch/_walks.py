@@ -195,7 +195,7 @@ class Walks:
     def peekitem(self, last: bool = True) -> tuple[Key, Any]:
         """The key and value written last, or first. KeyError: there is none.
 
-        On the disk view this is one step; elsewhere it scans all entries.
+        On the disk view of a database this is one step; elsewhere it scans all entries.
         """
         for item in self._items("insertion", last):
             return item
