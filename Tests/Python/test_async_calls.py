@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import uuid
 
 import hutch
 import pytest
@@ -69,6 +70,10 @@ def test_the_record_has_its_tag(cache: hutch.Cache, monkeypatch):
 
     async def program() -> None:
         assert (await cache.ainfo("key")).tag == "t"
+        for key in ("a\0b", b"\0", uuid.UUID(int=1)):  # Keys with a zero byte.
+            cache.set(key, 1, tag="t")
+            assert (await cache.ainfo(key)).tag == "t"
+            cache.delete(key)
         seen = []
         await cache.aeach(lambda key, info: seen.append((key, info.tag)))
         assert seen == [("key", "t")]

@@ -305,7 +305,9 @@ class SubmittedEntries(AwaitedEntries):
         status, info = await _submitted(self, call, priority, _copied)
         if status == Status.NOT_FOUND:
             return None
-        tag = await in_thread(tag_of, self._pointer, call.key, info) if info.tag_size else None
+        # call.key would end at the first zero byte.
+        name = key_to_bytes(key)
+        tag = await in_thread(tag_of, self._pointer, name, info) if info.tag_size else None
         return EntryInfo._of(info, tag)
 
     async def acount(self, *, priority: str = "default") -> int:
