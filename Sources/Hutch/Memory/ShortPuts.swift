@@ -50,7 +50,8 @@ extension MemoryTier {
   @inline(__always)
   var mayDivide: Bool { bits == 0 && budget.count >= divideAt.load(ordering: .relaxed) }
 
-  static var leastForUpkeep: UInt64 { UInt64(Heap.leastToCollapse) }
+  /// With fewer bytes the processor finds nearly all pages without huge ones.
+  static var leastForUpkeep: UInt64 { 16 << 20 }
 
   /// Whether a put that is done has made the tier so large that the cache's background work is of
   /// use: it makes huge pages.

@@ -58,6 +58,8 @@ enum Heap {
     /// Where: the arena's number in the upper half, the chunk's in the lower. Relaxed: a search
     /// that begins elsewhere finds the same chunks.
     let searched: Atomic<Int>
+    /// The bytes in use at the last step of the search. The thread that searches writes it.
+    let usedBefore: Atomic<Int>
   }
 
   @inline(__always)
@@ -230,8 +232,11 @@ enum Heap {
 
   // MARK: huge pages
 
-  /// With fewer bytes in use the processor finds nearly all pages without huge ones.
-  static let leastToCollapse = 16 << 20
+  /// Less than what has a cache start its background work.
+  private static let leastToCollapse = 8 << 20
+  /// A heap that has grown by so much between two steps is left alone: a put that asks for pages
+  /// would wait for each chunk that the system moves.
+  private static let leastGrowth = 1 << 20
   /// Between two chunks. A thread that waits for the system to move a chunk is one call in many
   /// thousands then.
   private static let searchPause: Int64 = 100_000_000
@@ -248,11 +253,14 @@ enum Heap {
     let due = state.pointee.searchDue.load(ordering: .relaxed)
     let now = Clock.read(CLOCK_MONOTONIC)
     if now < due { return due &- now <= searchPause }
-    guard mask >= 0, sums.used >= leastToCollapse,
+    let used = mask < 0 ? 0 : sums.used
+    guard used >= leastToCollapse,
       state.pointee.searchDue.compareExchange(
         expected: due, desired: now &+ searchPause, ordering: .relaxed
       ).exchanged
     else { return false }
+    let before = state.pointee.usedBefore.exchange(used, ordering: .relaxed)
+    if used &- before > leastGrowth { return true }
     let from = state.pointee.searched.load(ordering: .relaxed)
     if from == 0 && !HeapRegion.areHugePagesAllowed {
       state.pointee.searchDue.store(now &+ longPause, ordering: .relaxed)
