@@ -242,8 +242,8 @@ enum Heap {
   private static let searchPause: Int64 = 100_000_000
   /// When all has been searched, or there was no memory for a huge page.
   private static let longPause: Int64 = 5_000_000_000
-  /// So many chunks a step of the search looks at, some 5 microseconds each.
-  private static let looksOfStep = 64
+  /// So many chunks a step of the search looks at, some 3 microseconds each, under a lock.
+  private static let looksOfStep = 16
 
   /// A step of the search for chunks that can become huge pages: at most one becomes one. It does
   /// nothing before the pause since the last step is over, whatever the number of callers. True:
