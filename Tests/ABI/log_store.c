@@ -689,6 +689,39 @@ static hutch_put_options options_of_all_kinds(void) {
   return put;
 }
 
+/* Files take the space of segments until only two are left, one of new entries and one of kept
+   ones. Where nothing is left in that of the kept ones, the new ones are evicted. */
+TEST(the_limit_of_count_holds_beside_files_and_kept_entries) {
+  static const size_t sizes[] = {70000, 20480, 100};
+  static char value[70000];
+  for (uint64_t first = 15; first <= 24; first++) {
+    uint64_t random = first;
+    hutch_options options = unlimited_options();
+    options.storage = HUTCH_STORAGE_LOG;
+    options.inline_threshold = 1000;
+    options.disk.cost = 160000;
+    options.disk.count = 4;
+    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    for (int i = 0; i < 400; i++) {
+      char key = (char)(next_random(&random) % 8);
+      uint64_t kind = next_random(&random) % 4;
+      if (kind < 3) {
+        CHECK_OK(hutch_put(disk, &key, 1, value, sizes[kind], NULL, NULL));
+      } else {
+        size_t size;
+        for (int read = 0; read < 2; read++)
+          CHECK(hutch_get_into(disk, &key, 1, value, sizeof value, &size) >= HUTCH_OK);
+      }
+      CHECK(count_of(disk) <= 4);
+    }
+    CHECK_SOUND(disk);
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(scratch("cache").text);
+  }
+}
+
 /* A value of a page or more goes to the log straight from the caller's memory, which is the
    caller's again when the put returns. */
 TEST(values_that_are_put_on_disk_alone) {

@@ -72,11 +72,12 @@ extension LogStore {
     return true
   }
 
-  /// Evicts for as long as `isNeeded`, and leaves `units` in the active segment free.
+  /// Evicts for as long as `isNeeded`, and leaves `units` in the active segment free. Where nothing
+  /// is left in the only segment of kept entries, it is given up, and new entries go.
   private func evict(reserving units: UInt64, at now: Int64, while isNeeded: () -> Bool) {
     while isNeeded() {
       if clean(reserving: units, at: now) == .cleaned { continue }
-      if !release(asSpare: !hasSpare) { break }
+      if !release(asSpare: !hasSpare) && !giveUpSegment() { break }
     }
   }
 
