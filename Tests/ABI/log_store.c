@@ -689,6 +689,40 @@ static hutch_put_options options_of_all_kinds(void) {
   return put;
 }
 
+/* A removal appends a record of it, for which a full log's cleaner moves entries that were read:
+   also those that a trim has just found. */
+TEST(a_trim_removes_the_entries_that_it_moves) {
+  static const uint32_t policies[] = {HUTCH_POLICY_LRU, HUTCH_POLICY_LFU, HUTCH_POLICY_ADAPTIVE};
+  for (int p = 0; p < 3; p++) {
+    uint64_t random = 7;
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    use_clock(&options, &clock);
+    options.storage = HUTCH_STORAGE_LOG;
+    options.flags = HUTCH_OPEN_NO_THREADS;
+    options.disk.cost = 1 << 20;
+    options.disk_policy = policies[p];
+    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    static char value[100];
+    size_t size;
+    for (uint32_t i = 0; i < 12000; i++) {
+      CHECK_OK(hutch_put(disk, &i, sizeof i, value, next_random(&random) % sizeof value, NULL, NULL));
+      uint32_t read = i / 2 + (uint32_t)(next_random(&random) % (i / 2 + 1));
+      CHECK(hutch_get_into(disk, &read, sizeof read, value, sizeof value, &size) >= HUTCH_OK);
+    }
+    CHECK(count_of(disk) > 1000);
+    clock.now += HUTCH_SECOND;
+    hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_WRITTEN_BEFORE,
+                            .time = clock.now};
+    CHECK_OK(hutch_trim(disk, &spec, NULL));
+    CHECK_EQUAL(0, count_of(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(scratch("cache").text);
+  }
+}
+
 /* Files take the space of segments until only two are left, one of new entries and one of kept
    ones. Where nothing is left in that of the kept ones, the new ones are evicted. */
 TEST(the_limit_of_count_holds_beside_files_and_kept_entries) {

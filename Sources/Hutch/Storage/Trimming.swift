@@ -87,28 +87,40 @@ final class StorageTrim {
 
   /// Removes the entries that the rule wants, or those that have expired if there is a goal. False:
   /// the trim is to stop.
+  ///
+  /// The removals themselves may move entries that the walk has found, as a log's cleaner does. So
+  /// the walk is repeated until it has removed all that it found of the time before the trim.
   private func filter(to goal: TrimGoal?, _ goOn: Progress) throws(Failure) -> Bool {
     let (rule, asks) = (rule, rule.goesByAccess || rule.ages.timeToIdle != 0)
     func isWanted(_ record: Record) -> Bool {
       goal == nil ? rule.wants(record) : record.isExpired(at: rule.now, under: rule.ages)
     }
-    var place = WalkPlace()
-    while !place.isAtEnd {
-      if let goal, goal.excess(of: try storage.occupancy()) <= 0 { return true }
-      var victims = GrowingArray<Int64>()
-      var failure: Failure?
-      try storage.walk(&place, at: nil) { key, entry in
-        var record = entry.record
-        guard failure == nil, isWanted(record),
-          !(asks && askAbove(key, &record)) || isWanted(record)
-        else { return }
-        do throws(Failure) { try victims.append(entry.id) } catch { failure = error }
+    // Rounds that remove nothing: every victim was read or moved meanwhile.
+    var idle = 0
+    while idle < 3 {
+      let before = removed
+      var found: UInt64 = 0
+      var place = WalkPlace()
+      while !place.isAtEnd {
+        if let goal, goal.excess(of: try storage.occupancy()) <= 0 { return true }
+        var victims = GrowingArray<Int64>()
+        var failure: Failure?
+        try storage.walk(&place, at: nil) { key, entry in
+          var record = entry.record
+          guard failure == nil, isWanted(record),
+            !(asks && askAbove(key, &record)) || isWanted(record)
+          else { return }
+          if record.created <= rule.now { found += 1 }
+          do throws(Failure) { try victims.append(entry.id) } catch { failure = error }
+        }
+        if let failure { throw failure }
+        let goesOn =
+          victims.isEmpty
+          ? goesOn(goOn) : try remove(victims, to: goal, goOn, if: { isWanted($1) })
+        if !goesOn { return false }
       }
-      if let failure { throw failure }
-      let goesOn =
-        victims.isEmpty
-        ? goesOn(goOn) : try remove(victims, to: goal, goOn, if: { isWanted($1) })
-      if !goesOn { return false }
+      if removed - before >= found { break }
+      idle = removed == before ? idle + 1 : 0
     }
     return true
   }
