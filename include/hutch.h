@@ -776,7 +776,7 @@ typedef struct hutch_put_options {
 
 /* The outcome of a put in one tier. */
 enum {
-  HUTCH_OUTCOME_NONE = 0,      /* the cache, or the view, has no such tier */
+  HUTCH_OUTCOME_NONE = 0,      /* the cache has no such tier */
   HUTCH_OUTCOME_STORED = 1,
   HUTCH_OUTCOME_TOO_LARGE = 2, /* above the tier's max_entry */
   HUTCH_OUTCOME_NO_SPACE = 3,  /* the file system or the quota is full */
@@ -1344,11 +1344,13 @@ enum {
  * (nor, with HUTCH_ORDER_ACCESS, read). Any other entry is visited at most once: an entry
  * that is written or read before the walk reaches it may be missed.
  *
- * With HUTCH_ORDER_INSERTION on a view of the disk tier, a step costs the same as without
- * an order. Any other ordered walk scans all entries at its first step, and again after
- * every 32,768 entries that it has visited. It needs memory for the keys of that many
- * entries, and up to 22 bytes for each entry that it has visited. HUTCH_UNSUPPORTED: no such
- * order. Since 0.1.
+ * With HUTCH_ORDER_INSERTION on a view of the disk tier of a database, a step costs the same
+ * as without an order. The order is then that in which the database has stored the entries:
+ * an entry that hutch_increment, hutch_copy or a write on eviction has stored, which keep
+ * its `created`, comes with the entries of that time. Any other ordered walk scans all
+ * entries at its first step, and again after every 32,768 entries that it has visited. It
+ * needs memory for the keys of that many entries, and up to 22 bytes for each entry that it
+ * has visited. HUTCH_UNSUPPORTED: no such order. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
                                                    hutch_cursor **out);
