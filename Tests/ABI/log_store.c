@@ -689,6 +689,30 @@ static hutch_put_options options_of_all_kinds(void) {
   return put;
 }
 
+/* Another program truncates the log of a closed directory: what is left of the entries is there, and
+   new ones are stored. */
+TEST(a_truncated_log_takes_entries_again) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  path directory = scratch("cache");
+  path log = in_directory(directory.text, "hutch-log");
+  for (int size = 0; size < 3; size++) {
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "old", "1"));
+    CHECK_OK(hutch_close(cache));
+    CHECK(truncate(log.text, size * 100) == 0);
+    cache = open_cache(directory.text, &options);
+    CHECK_MISSING(cache, "old");
+    CHECK_OK(put_text(cache, "new", "2"));
+    CHECK_SOUND(cache);
+    CHECK_OK(hutch_close(cache));
+    cache = open_cache(directory.text, &options);
+    CHECK_TEXT(cache, "new", "2");
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* A removal appends a record of it, for which a full log's cleaner moves entries that were read:
    also those that a trim has just found. */
 TEST(a_trim_removes_the_entries_that_it_moves) {

@@ -133,7 +133,7 @@ extension LogStore {
       let log = Files.status(Files.path(logName), at: directory.descriptor)
     else { return false }
     if head[IndexAt.recovering / 8] != 0 { return false }
-    if head[IndexAt.clean / 8] == 1 { return true }
+    if head[IndexAt.clean / 8] == 1 { return hasHeads(head, file, log, shift) }
     // The directory was not closed. The index counts in the boot and in the files in which it was
     // written last: the kernel has its pages.
     let boot = Boot.current()
@@ -142,6 +142,24 @@ extension LogStore {
       && head[IndexAt.device / 8] == found.identity.device
       && head[IndexAt.indexInode / 8] == found.identity.inode
       && head[IndexAt.logInode / 8] == log.identity.inode
+  }
+
+  /// True if each stream's active segment is in the log. A log that another program has truncated
+  /// takes no entry. After a clean end no operation is left that would change the words.
+  private static func hasHeads(
+    _ head: InlineArray<128, UInt64>, _ index: borrowing Descriptor, _ log: FileStatus, _ shift: Int
+  ) -> Bool {
+    func isThere(_ stream: LogStream) -> Bool {
+      if head[stream.head / 8] == 0 { return true }
+      let number = head[stream.active / 8]
+      var word: UInt64 = 0
+      let size = withUnsafeMutableBytes(of: &word) {
+        Files.read(index.number, into: $0, at: SeatWord.offset(number))
+      }
+      let seat = SeatWord(word)
+      return size == 8 && seat.number == number && (seat.place + 1) << shift <= log.size
+    }
+    return isThere(.new) && isThere(.kept)
   }
 
   private static func isZero(_ head: InlineArray<128, UInt64>) -> Bool {
