@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -297,5 +298,49 @@ TEST(a_clock_that_jumps_neither_ends_nor_keeps_what_it_should_not) {
   CHECK_MISSING(disk, "key");
   CHECK_EQUAL(0, count_of(disk));
   hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* Pages that an opening does not read are zeros, and the maintenance after it meets them. It brings
+   the tier back and comes to an end, though memory has more entries than it reviews at once. The
+   tier is empty then, and stays in service. */
+TEST(a_manifest_that_is_found_damaged_in_use_is_set_aside) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  char key[16];
+  for (int i = 0; i < 1000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(cache, key, i < 10 ? 30000 : 200));
+  }
+  CHECK_OK(hutch_close(cache));
+  int file = open(in_directory(directory.text, "manifest.sqlite").text, O_WRONLY);
+  static const char page[4096];
+  for (int i = 20; i < 60; i++) CHECK_EQUAL(sizeof page, pwrite(file, page, sizeof page, i * 4096));
+  CHECK(close(file) == 0);
+  cache = open_cache(directory.text, &options);
+  for (int i = 0; i < 1000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    hutch_value *value;
+    CHECK(hutch_get(cache, KEY(key), &value) <= HUTCH_NOT_FOUND);
+    hutch_value_release(value);
+  }
+  for (int i = 0; i < 300; i++) {
+    snprintf(key, sizeof key, "m%d", i);
+    CHECK_EQUAL(HUTCH_PARTIAL, put_text(cache, key, "1"));
+  }
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
+  CHECK_OK(put_text(cache, "b", "2"));
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_TEXT(cache, "b", "2");
   CHECK_OK(hutch_close(cache));
 }

@@ -116,6 +116,7 @@ extension DiskTier {
         }
         try setAside(directory)
         attachment.isCondemned = false
+        attachment.isSuspect = false
       case .unreadable:
         counters.damaged.add()
         try setAside(directory)
@@ -145,9 +146,11 @@ extension DiskTier {
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
     // of power. A killed process loses nothing that it has written.
-    if !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
+    let mayBeTorn =
+      !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
       && !boot.isSame(as: manifest.boot)
-    {
+    // An opening finds damage in few of the pages: the tier would go down again at once.
+    if mayBeTorn || attachment.isSuspect {
       guard manifest.isWhole() else {
         manifest.leaveAsIs()
         throw Failure(.corrupt, "the manifest is damaged")
@@ -229,7 +232,12 @@ extension DiskTier {
     let isBack = committer.withTurn { () -> Bool in
       committer.detach()
       guard !isUp else { return false }
-      if service.foundDamageItself { attachment.isCondemned = true }
+      if service.foundDamage {
+        // A second time: the check of the whole manifest has not found it.
+        attachment.isCondemned =
+          attachment.isCondemned || attachment.isSuspect || service.foundDamageItself
+        attachment.isSuspect = true
+      }
       service.postponeTry()
       do throws(Failure) {
         // A directory that has been removed is not made again.

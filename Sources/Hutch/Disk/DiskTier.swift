@@ -296,6 +296,9 @@ struct Attachment {
   /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
   /// back.
   var isCondemned = false
+  /// The tier has gone out of service because the manifest is damaged. The whole manifest is read
+  /// when the tier comes back.
+  var isSuspect = false
 
   mutating func begin() {
     isNew = false

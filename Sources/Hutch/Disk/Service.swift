@@ -106,6 +106,9 @@ final class Service {
     lock.withLock { reason?.status == .corrupt && reason?.sqlite == 0 }
   }
 
+  /// True if the manifest has been found damaged, by whomever.
+  var foundDamage: Bool { lock.withLock { reason?.status == .corrupt } }
+
   /// Another attempt to come back has failed.
   func noteFailedTry(_ failure: Failure) { lock.withLock { reason = failure } }
 
