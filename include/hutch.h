@@ -2053,7 +2053,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   - A listener gets the events of its own process's calls. A load is single within a
  *     process; if another process puts a value during a load, the loaded value replaces it.
  *   - For a time to idle, accesses in other processes count once they have been written to
- *     the directory, about a minute later or by hutch_flush.
+ *     the directory: those that the disk tier has answered about a minute later or by
+ *     hutch_flush, and those that memory has answered when the entry leaves memory or the
+ *     process closes the directory. Until then the entry may have ended for the others.
  *   - If the file system fails a put (HUTCH_PARTIAL), this process does not return the
  *     older value any more; other processes still do.
  *   - hutch_hold_files holds the files that its own process would remove.
