@@ -395,6 +395,11 @@ TEST(reserved_fields_that_are_not_zero) {
     CHECK(!opened);
     REJECTED(HUTCH_UNSUPPORTED, hutch_set_limits(cache, &limits));
   }
+  hutch_options options = default_options();
+  options.reserved = 1;
+  hutch_cache *opened = cache;
+  REJECTED(HUTCH_UNSUPPORTED, hutch_open(scratch("unmade").text, &options, &opened));
+  CHECK(!opened);
   CHECK_EQUAL(HUTCH_NO_LIMIT, limits_of(cache).memory.count);
   CHECK(access(scratch("unmade").text, F_OK) != 0);
   finish();

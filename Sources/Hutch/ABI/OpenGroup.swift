@@ -207,6 +207,9 @@ extension OpenOptions {
     let agesOnTrim = UInt32(HUTCH_OPEN_AGES_ON_TRIM)
     try checkFlags(
       options.flags, network | optional | drains | noThreads | nonempty | existing | agesOnTrim)
+    guard options.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the options is set")
+    }
     disk.mustExist = options.flags & existing != 0
     policy = try evictionPolicy(options.policy, "options.policy is not defined")
     disk.policy = try evictionPolicy(
