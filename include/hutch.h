@@ -630,7 +630,8 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * process goes on. HUTCH_DEADLOCK: a callback of this cache made the call; nothing
  * happened. HUTCH_IO: the cache is closed, but not cleanly, and the next open checks the
  * manifest; or the directory was moved or replaced, or the disk tier is out of service for
- * another reason; or entries that are written on eviction could not be written. If the
+ * another reason; or entries that are written on eviction could not be written. An older
+ * value whose removal had failed may then be back at the next open, as after a kill. If the
  * directory has been removed, or the index or the manifest from it, or if the disk tier has
  * never been in service, there is nothing left to end cleanly: HUTCH_OK. Since 0.1.
  */
