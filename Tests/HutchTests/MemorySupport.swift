@@ -89,9 +89,11 @@ final class Bench {
   let tier: MemoryTier
   var version: UInt64 = 0
 
-  init(_ limits: TierLimits = TierLimits(), policy: EvictionPolicy = .lru) throws {
+  init(
+    _ limits: TierLimits = TierLimits(), policy: EvictionPolicy = .lru, hash: KeyedHash? = nil
+  ) throws {
     tier = try MemoryTier(
-      limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
+      limits: limits, policy: policy, hash: hash ?? KeyedHash(), versions: Versions(from: 1))
   }
 
   func block(

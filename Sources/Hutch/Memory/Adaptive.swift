@@ -197,17 +197,21 @@ struct Adaptive: ~Copyable {
 
   @inline(never)
   @_optimize(speed)
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
-    victimAtOnce(sparing: spared, entries)
+  mutating func victim(
+    sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
+  ) -> Victim? {
+    victimAtOnce(sparing: spared, entries, ahead)
   }
 
   /// The same, inlined.
   @inline(__always)
-  mutating func victimAtOnce(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
+  mutating func victimAtOnce(
+    sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
+  ) -> Victim? {
     guard
-      let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries)
+      let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries, ahead)
     else { return nil }
-    entries.lookAhead(from: victim.slot)
+    if ahead == nil { entries.lookAhead(from: victim.slot) }
     return Victim(slot: victim.slot, place: victim.place)
   }
 

@@ -152,6 +152,12 @@ struct Budget: ~Copyable {
       && moreCount <= countLimit && count <= countLimit &- moreCount
   }
 
+  /// Whether so much is the charge of several entries, as they are on average.
+  @inline(__always)
+  func isMuch(_ more: UInt64) -> Bool {
+    more > 1 << 10 && more / 4 > cost / max(1, count)
+  }
+
   @inline(__always)
   func release(cost: UInt64, count: UInt64) {
     used.pointee.cost.wrappingSubtract(cost, ordering: .relaxed)

@@ -50,7 +50,7 @@ extension Shard {
   ) -> Bool {
     while budget.cost > cost || budget.count > count {
       if departures.isFull { return true }
-      guard let victim = policy.victim(sparing: .none, entries) else { return false }
+      guard let victim = policy.victim(sparing: .none, entries, nil) else { return false }
       evict(victim, .trimmed, at: moment, budget, into: &departures)
     }
     return true

@@ -185,11 +185,15 @@ struct Policy: ~Copyable {
   }
 
   /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.
+  /// `ahead`: of a call that evicts many; else nil.
   @inline(__always)
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
-    if isAdaptive { return adaptive.victim(sparing: spared, entries) }
-    return lists.victim(sparing: spared, entries)
-      .map { Victim(slot: $0, place: entries.place(of: $0)) }
+  mutating func victim(
+    sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
+  ) -> Victim? {
+    if isAdaptive { return adaptive.victim(sparing: spared, entries, ahead) }
+    let slot = lists.victim(sparing: spared, entries)
+    if let ahead, let slot { ahead.pointee.prefetch(after: slot, entries) }
+    return slot.map { Victim(slot: $0, place: entries.place(of: $0)) }
   }
 
   /// Every entry once, in the order in which they would go, as far as there is one.

@@ -1,3 +1,5 @@
+import CSystem
+
 /// One structure that is many policies: a first-in-first-out window, a main queue with a hand
 /// that gives used entries another round (CLOCK), ghosts of what left by the window, and a
 /// frequency sketch. A mode is a setting of its parameters, so it can be changed at any time
@@ -98,7 +100,7 @@ struct SegmentedQueue: ~Copyable {
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
-      let candidate = mainCandidate(mode, sparing: .none, sketch, entries)?.slot
+      let candidate = mainCandidate(mode, sparing: .none, sketch, entries, nil)?.slot
     {
       let (ours, theirs) = compare(
         sketch.estimate(key), costClass, sketch.estimate(entries.key(candidate)),
@@ -238,14 +240,19 @@ struct SegmentedQueue: ~Copyable {
   @inline(never)
   private mutating func mainCandidate(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
-    _ entries: borrowing Entries
+    _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> (slot: Slot, place: Table.Place)? {
     var steps = 0
     while let head = main.first(sparing: spared, at: now, weighs: weighs, entries) {
       steps += 1
+      if _slowPath(ahead != nil) { ahead?.pointee.prefetch(after: head, sketch, entries) }
       let place = entries.place(of: head)
-      let uses = entries.uses(place)
-      if uses == 0 || steps > SegmentedQueue.mostSteps { return (head, place) }
+      let uses = place.pointee.uses
+      if uses == 0 || steps > SegmentedQueue.mostSteps {
+        // The block is read when the entry goes.
+        hutch_prefetch(place.pointee.block0)
+        return (head, place)
+      }
       if entries.countsAccesses { sketch.increment(entries.key(head)) }
       entries.set(place, uses: mode.isClock ? 0 : uses - 1)
       renewMain(head, mode, sketch, entries)
@@ -257,7 +264,7 @@ struct SegmentedQueue: ~Copyable {
   @_optimize(speed)
   mutating func victim(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
-    _ ghosts: inout Ghosts, _ entries: borrowing Entries
+    _ ghosts: inout Ghosts, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> (slot: Slot, place: Table.Place)? {
     let coming = goesToMain || !spared.isNone ? 0 : 1
     let target = target(mode, of: count)
@@ -269,7 +276,7 @@ struct SegmentedQueue: ~Copyable {
       guard !isMainsTurn,
         let head = window.first(sparing: spared, at: now, weighs: weighs, entries)
       else {
-        guard let candidate = mainCandidate(mode, sparing: spared, sketch, entries) else {
+        guard let candidate = mainCandidate(mode, sparing: spared, sketch, entries, ahead) else {
           // All that is left is in the window.
           let head = window.first(sparing: spared, at: now, weighs: weighs, entries)
           return head.map { ($0, entries.place(of: $0)) }
@@ -277,13 +284,14 @@ struct SegmentedQueue: ~Copyable {
         if mode.isClock { ghosts.insert(entries.ghost(candidate.slot)) }
         return candidate
       }
+      if _slowPath(ahead != nil) { ahead?.pointee.prefetch(after: head, sketch, ghosts, entries) }
       let place = entries.place(of: head)
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
         window.pop(head, entries)
         pushMain(head, mode, sketch, entries)
         let candidate =
-          mainCandidate(mode, sparing: spared, sketch, entries) ?? (slot: head, place: place)
+          mainCandidate(mode, sparing: spared, sketch, entries, ahead) ?? (slot: head, place: place)
         ghosts.insert(entries.ghost(candidate.slot))
         return candidate
       }
@@ -295,7 +303,7 @@ struct SegmentedQueue: ~Copyable {
         window.pop(head, entries)
         entries.set(place, uses: 0)
         pushMain(head, mode, sketch, entries)
-        if let candidate = mainCandidate(mode, sparing: spared, sketch, entries) {
+        if let candidate = mainCandidate(mode, sparing: spared, sketch, entries, ahead) {
           return candidate
         }
         continue
@@ -307,7 +315,7 @@ struct SegmentedQueue: ~Copyable {
         window.push(head, at: now, entries)
         continue
       case .duel:
-        if let rival = mainCandidate(mode, sparing: spared, sketch, entries) {
+        if let rival = mainCandidate(mode, sparing: spared, sketch, entries, ahead) {
           let (ours, theirs) = compare(
             sketch.estimate(entries.key(head)), entries.link(head).pointee.costClass,
             sketch.estimate(entries.key(rival.slot)), entries.link(rival.slot).pointee.costClass)

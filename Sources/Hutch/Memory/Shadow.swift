@@ -69,7 +69,7 @@ struct Shadow: ~Copyable {
     queue.prepare(
       key, ghost: key, costClass: costClass, isFull: isFull, mode, sketch, &ghosts, entries)
     while self.isFull(itsCost),
-      let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, entries)?.slot
+      let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, entries, nil)?.slot
     {
       // The first of its list, whose slot is free.
       _ = queue.forget(slot, isMain: entries.isMain(slot), entries)

@@ -1,8 +1,60 @@
+import CSystem
+
 /// Operations on many entries, a slice under each hold of the lock.
 ///
 /// Slices go by the order of hashes, which nothing changes: not growth, not replacement, not
 /// the eviction of a neighbour.
 extension Shard {
+  /// Evicts what has to go for a put elsewhere, or with 0 and 0 for new limits, until that is
+  /// enough, the departures are full or nothing is left to go.
+  @inline(never)
+  mutating func makeRoom(
+    cost: UInt64, count: UInt64, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) {
+    _ = reclaimSome(at: at, budget, into: &departures)
+    evictMany(cost: cost, count: count, sparing: .none, at: at, budget, into: &departures)
+  }
+
+  /// Evicts an entry for a put that needs so much; if that is the charge of several, as many as the
+  /// departures have room for. False: there is none but the spared one, or no room for it.
+  @inline(never)
+  @_optimize(speed)
+  mutating func evictNext(
+    cost: UInt64, count: UInt64, sparing spared: Slot, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) -> Bool {
+    if departures.isFull { return false }
+    if _slowPath(budget.isMuch(cost)) {
+      let before = departures.count
+      evictMany(cost: cost, count: count, sparing: spared, at: at, budget, into: &departures)
+      return departures.count > before
+    }
+    guard let victim = policy.victim(sparing: spared, entries, nil) else { return false }
+    evictAtOnce(victim, .evicted, at: at, budget, into: &departures)
+    return true
+  }
+
+  /// Evicts until so much has room, the departures are full or nothing but the spared entry is left
+  /// to go.
+  @inline(never)
+  private mutating func evictMany(
+    cost: UInt64, count: UInt64, sparing spared: Slot, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) {
+    var ahead = LookAhead()
+    withUnsafeMutablePointer(to: &ahead) { ahead in
+      while !departures.isFull && !budget.hasRoom(cost: cost, count: count),
+        let victim = policy.victim(sparing: spared, entries, ahead)
+      {
+        let block = victim.place.pointee.block
+        evict(victim, at: at, budget, into: &departures)
+        // The header of the memory behind it, which the heap reads and writes when it is freed.
+        hutch_prefetch(block.raw + block.room)
+      }
+    }
+  }
+
   /// Reclaims the expired entries among 256 slots; false: the departures are full, come back.
   @inline(never)
   mutating func reclaim(

@@ -260,11 +260,14 @@ struct Shard: ~Copyable {
           continue
         }
       }
-      guard !departures.isFull, let victim = policy.victim(sparing: isNew ? .none : slot, entries)
+      let more = charge > old ? charge - old : 0
+      guard
+        evictNext(
+          cost: more, count: isNew ? 1 : 0, sparing: isNew ? .none : slot, at: at, budget,
+          into: &departures)
       else {
-        return .elsewhere(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0)
+        return .elsewhere(cost: more, count: isNew ? 1 : 0)
       }
-      evict(victim, at: at, budget, into: &departures)
       // The eviction may have given the reserved slot a better one, and moved words.
       if !isNew { found = entries.table.find(key, hash) }
     }
@@ -375,6 +378,15 @@ struct Shard: ~Copyable {
     _ victim: Victim, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget,
     into departures: inout Departures
   ) {
+    evictAtOnce(victim, cause, at: at, budget, into: &departures)
+  }
+
+  /// The same, inlined.
+  @inline(__always)
+  mutating func evictAtOnce(
+    _ victim: Victim, _ cause: DepartureCause, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) {
     let hash = UInt64(entries.slab[victim.slot].pointee.hash) << 32
     remove(victim.place, hash, cause, at: at, budget, into: &departures)
   }
@@ -441,21 +453,6 @@ struct Shard: ~Copyable {
     takeOut(place, hash, budget)
     removals.add(1)
     return block
-  }
-
-  /// Evicts what has to go for a put elsewhere, or with 0 and 0 for new limits, until that is
-  /// enough, the departures are full or nothing is left to go.
-  @inline(never)
-  mutating func makeRoom(
-    cost: UInt64, count: UInt64, at: Moment, _ budget: borrowing Budget,
-    into departures: inout Departures
-  ) {
-    _ = reclaimSome(at: at, budget, into: &departures)
-    while !departures.isFull && !budget.hasRoom(cost: cost, count: count),
-      let victim = policy.victim(sparing: .none, entries)
-    {
-      evict(victim, at: at, budget, into: &departures)
-    }
   }
 
   /// False: this version is not here.

@@ -259,7 +259,7 @@ extension Shard {
     _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
   ) -> Bool {
     for i in 0..<4 {
-      guard let victim = policy.adaptive.victimAtOnce(sparing: .none, entries) else {
+      guard let victim = policy.adaptive.victimAtOnce(sparing: .none, entries, nil) else {
         return false
       }
       let block = victim.place.pointee.block
