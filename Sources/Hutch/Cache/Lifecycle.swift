@@ -109,25 +109,14 @@ extension Cache {
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context, _ in
         Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
-          switch $0.workInBackground() {
-          case .hasMore: TaskQueue.backgroundHasMore
-          case .isDueSoon: TaskQueue.backgroundIsDueSoon
-          case .rests: 0
-          }
+          $0.workInBackground().rawValue
         }
       })
     life.noteStart()
   }
 
-  /// When the work in the background goes on.
-  private enum Background {
-    case hasMore
-    case isDueSoon
-    case rests
-  }
-
   /// The work of a worker beside the tasks.
-  private func workInBackground() -> Background {
+  private func workInBackground() -> TaskQueue.Background {
     if !settings.drainsReleases { releaseObjects(most: .max) }
     let hasMore = maintain()
     let isDueSoon = Heap.collapse()

@@ -106,7 +106,7 @@ final class Service {
     lock.withLock { reason?.status == .corrupt && reason?.sqlite == 0 }
   }
 
-  /// True if the manifest has been found damaged, by whomever.
+  /// True if the manifest has been found damaged, by this tier or by SQLite.
   var foundDamage: Bool { lock.withLock { reason?.status == .corrupt } }
 
   /// Another attempt to come back has failed.

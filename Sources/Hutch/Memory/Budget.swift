@@ -70,9 +70,13 @@ struct Budget: ~Copyable {
   private var costInForce: UInt64 { limits.pointee.costInForce.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
+  /// Of the entries that are there; 0: there is none.
+  @inline(__always)
+  private var averageCharge: UInt64 { cost / max(1, count) }
+
   var capacity: TierCapacity {
     let costLimit = self.costLimit
-    let average = max(1, cost / max(1, count))
+    let average = max(1, averageCharge)
     return TierCapacity(
       byCount: countLimit, byCost: costLimit == .max ? .max : costLimit / average,
       costLimit: costLimit)
@@ -155,7 +159,7 @@ struct Budget: ~Copyable {
   /// Whether so much is the charge of several entries, as they are on average.
   @inline(__always)
   func isMuch(_ more: UInt64) -> Bool {
-    more > 1 << 10 && more / 4 > cost / max(1, count)
+    more > 1 << 10 && more / 4 > averageCharge
   }
 
   @inline(__always)

@@ -134,9 +134,7 @@ extension Table {
   /// uppermost 16 bits.
   @inline(__always)
   fileprivate func prefetchLine(_ hash: UInt64) -> UInt64 {
-    let segment = directory.unsafelyUnwrapped[index(hash)]
-    let tag = segment.tag(hash)
-    let line = segment.line(segment.home(tag))
+    let (line, tag) = home(hash, directory.unsafelyUnwrapped)
     hutch_prefetch(line)
     return UInt64(UInt(bitPattern: line)) | tag &<< 48
   }

@@ -179,17 +179,24 @@ struct Table: ~Copyable {
   @inline(__always)
   func prefetch(_ hash: UInt64) {
     guard let directory else { return }
+    hutch_prefetch(home(hash, directory).line)
+  }
+
+  /// The line of words that a hash leads to, and the tag.
+  @inline(__always)
+  func home(
+    _ hash: UInt64, _ directory: UnsafeMutablePointer<Segment>
+  ) -> (line: Line, tag: UInt64) {
     let segment = directory[index(hash)]
-    hutch_prefetch(segment.line(segment.home(segment.tag(hash))))
+    let tag = segment.tag(hash)
+    return (segment.line(segment.home(tag)), tag)
   }
 
   /// Asks for the block that a hash most probably leads to.
   @inline(__always)
   func prefetchBlock(_ hash: UInt64) {
     guard let directory else { return }
-    let segment = directory[index(hash)]
-    let tag = segment.tag(hash)
-    let line = segment.line(segment.home(tag))
+    let (line, tag) = home(hash, directory)
     let matches = Matches(line, tag: tag, kind: 0)
     // The first 16 bytes of nothing are asked for in vain.
     if _fastPath(!matches.isEmpty) { hutch_prefetch(matches.first(of: line).word.block0) }

@@ -23,11 +23,10 @@ struct HeapArena {
     static let resident = 16
     static let pages = 24
     static let toReview = 32
-    static let regions = 40
+    static let firstRegion = 40
     static let oldest = 48
     static let newest = 56
     static let bits = 64
-    static let firstRegion = 112
     static let bins = 128
   }
 
@@ -221,7 +220,7 @@ struct HeapArena {
 
   /// Gives pages of a region back to the system. They are zeroes when they are next touched.
   private func giveBack(_ pages: HeapPages, of region: UnsafeMutableRawPointer) {
-    HeapRegion(region).divide(pages)
+    HeapRegion(region).endHugePages(of: pages)
     madvise(region + pages.from &* HeapSpan.page, pages.count &* HeapSpan.page, MADV_DONTNEED)
   }
 
@@ -354,13 +353,18 @@ struct HeapArena {
     let units = HeapArena.unitsOfRegion
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
-    number(At.regions).pointee += 1
     pages &+= Heap.regionSize
     insert(span, units, dirty: HeapPages.none)
     return span
   }
 
+  /// The list of the regions.
   var firstRegion: UnsafeMutablePointer<UnsafeMutableRawPointer?> { link(At.firstRegion) }
+
+  /// Whether there is more than one region. There is one.
+  private var hasOtherRegions: Bool {
+    HeapRegion(firstRegion.pointee.unsafelyUnwrapped).next.pointee != nil
+  }
 
   private func unlink(_ region: UnsafeMutableRawPointer) {
     var place = firstRegion
@@ -402,9 +406,8 @@ struct HeapArena {
       note(span, units, dirty: kept)
       left &-= given.count
       excess &-= given.count &* HeapSpan.page
-      if kept.isEmpty && units == HeapArena.unitsOfRegion && number(At.regions).pointee > 1 {
+      if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions {
         remove(span, units)
-        number(At.regions).pointee -= 1
         unlink(span.region)
         pages &-= Heap.regionSize
         munmap(span.region, Heap.regionSize)

@@ -51,12 +51,12 @@ struct HeapRegion {
 
   /// Pages are about to be given back: their chunks are no huge pages any more.
   @inline(__always)
-  func divide(_ pages: HeapPages) {
-    if _slowPath(chunks != 0) { divideChunks(pages) }
+  func endHugePages(of pages: HeapPages) {
+    if _slowPath(chunks != 0) { endThem(of: pages) }
   }
 
   @inline(never)
-  private func divideChunks(_ pages: HeapPages) {
+  private func endThem(of pages: HeapPages) {
     if pages.isEmpty || chunks == HeapRegion.closed { return }
     let first = pages.from / HeapRegion.pagesOfChunk
     let last = (pages.to &- 1) / HeapRegion.pagesOfChunk

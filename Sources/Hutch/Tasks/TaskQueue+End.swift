@@ -5,9 +5,18 @@ import Synchronization
 extension TaskQueue {
   // MARK: background work
 
-  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, until `stop`:
-  /// again at once if it returns `backgroundHasMore`, after a tenth of the pause if it returns
-  /// `backgroundIsDueSoon`, and otherwise 0. Does nothing if there are no threads.
+  /// When the background work goes on, as the status of its task.
+  enum Background: Int32 {
+    /// After the pause.
+    case rests = 0
+    /// At once.
+    case hasMore = 1
+    /// After a tenth of the pause.
+    case isDueSoon = 2
+  }
+
+  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, until `stop`;
+  /// earlier if it returns so (`Background`). Does nothing if there are no threads.
   func startBackground(
     pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
   ) throws(Failure) {
@@ -53,12 +62,9 @@ extension TaskQueue {
     signal(sleeper)
   }
 
-  static let backgroundHasMore: Int32 = 1
-  static let backgroundIsDueSoon: Int32 = 2
-
   func retireBackground(_ task: TaskPointer) {
-    let hasMore = task.pointee.status == TaskQueue.backgroundHasMore
-    let isDueSoon = task.pointee.status == TaskQueue.backgroundIsDueSoon
+    let hasMore = task.pointee.status == Background.hasMore.rawValue
+    let isDueSoon = task.pointee.status == Background.isDueSoon.rawValue
     task.pointee.progress = []
     task.pointee.lane = -1
     if !backgroundIsOff && (hasMore || backgroundIsWanted) {
