@@ -34,86 +34,10 @@ import Testing
   /// As the calls of the C ABI read.
   private var isShared: Bool { !path.isUnbiased }
 
-  /// To one of the shards.
-  private func giveBias(_ number: UInt64) {
-    let lock = tier.lock(Int(number % UInt64(tier.shardCount)))
-    lock.lock()
-    lock.giveBias()
-    lock.unlock()
-  }
-
   /// The kinds of code that read a key of this size, by turns.
   private func kind(_ key: Bytes) -> HitPath.KeySize {
     if HitPath.isShort(key.count) && key.count.isMultiple(of: 2) { return .short }
     return HitPath.isSmall(key.count) ? .small : .any
-  }
-
-  private func check(_ keys: ManyBytes, _ words: Comment) {
-    let moment = clock.moment()
-    let before = tier.stats
-    var found = FoundBlocks(repeating: FoundBlock())
-    tier.getMany(keys, 0..<keys.count, at: moment, &found)
-    let after = tier.stats
-    var hits: UInt64 = 0
-    for i in 0..<keys.count {
-      let hash = tier.hash(keys[i])
-      expect(found[i].hash == hash, words)
-      let version = tier.peek(keys[i], hash, at: moment).unowned?.version
-      guard let raw = found[i].block else {
-        expect(version == nil, words)
-        continue
-      }
-      hits += 1
-      let block = Block(owning: UnownedBlock(UnsafeMutableRawPointer(raw)))
-      let isSame = block.unowned.version == version && block.unowned.hasKey(keys[i])
-      expect(isSame, words)
-    }
-    expect(after.hits - before.hits == hits, words)
-    expect(after.misses - before.misses == UInt64(keys.count) - hits, words)
-  }
-
-  /// A batch gives what single looks give, and counts as many: over one shard and then several,
-  /// with entries that have expired.
-  @Test func manyGetsAgreeWithSingleOnes() throws {
-    var random = Random(seed: testSeed)
-    let names = (0..<6000).map { String(repeating: "k", count: $0 % 23) + "\($0)" }
-    for stored in [3000, 5500] {
-      for (i, name) in names[..<stored].enumerated() {
-        var record = Record(created: clock.now)
-        if i % 11 == 0 { record.expires = record.created + (i % 2 == 0 ? 1 : 1 << 40) }
-        let block = try withBytes(name) { key throws(Failure) -> Block in
-          try Block.copying(key: key, value: key, extended: Extended(), record: record)
-        }
-        let hash = withBytes(name) { tier.hash($0) }
-        _ = try tier.put(block, hash, at: clock.moment())
-      }
-      expect(tier.shardCount > 1 || stored == 3000)
-      for round in 0..<400 {
-        if round % 2 == 0 { giveBias(random.next()) }
-        let chosen = (0..<1 + Int(random.next() % 16)).map { _ in
-          Array(names[Int(random.next() % 6000)].utf8)
-        }
-        let flat = Array(chosen.joined())
-        flat.withUnsafeBytes { all in
-          let pointers = UnsafeMutablePointer<UnsafeRawPointer?>.allocate(capacity: 16)
-          let sizes = UnsafeMutablePointer<Int>.allocate(capacity: 16)
-          defer {
-            pointers.deallocate()
-            sizes.deallocate()
-          }
-          var start = all.baseAddress!
-          for (i, name) in chosen.enumerated() {
-            pointers[i] = start
-            sizes[i] = name.count
-            start += name.count
-          }
-          check(
-            ManyBytes(pointers: pointers, sizes: sizes, count: chosen.count),
-            "seed \(testSeed), round \(round)")
-        }
-      }
-      expect(tier.violation() == nil, "seed \(testSeed)")
-    }
   }
 
   /// Random calls, over one shard and then several, against the tier itself.
@@ -133,7 +57,7 @@ import Testing
     var kept = 0
     for step in 0..<120_000 {
       let number = UInt64.random(in: 0..<9000, using: &random)
-      if step % 40 == 0 { giveBias(random.next()) }
+      if step % 40 == 0 { tier.giveBias(toAnyOf: random.next()) }
       // 1 to 40 bytes, always the same of a number.
       var name = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: Int(number % 40))
       withUnsafeBytes(of: number) { name.append(contentsOf: $0) }
@@ -235,7 +159,7 @@ import Testing
     expect(path.isOpen)
     var outcomes = [HitPath.Outcome: Int]()
     for step in 0..<4000 {
-      if step % 20 == 0 { giveBias(0) }
+      if step % 20 == 0 { tier.giveBias(toAnyOf: 0) }
       withBytes(names[Int(random.next() % 600)]) { key in
         let hash = tier.hash(key)
         if random.next() % 8 == 0 {
@@ -290,7 +214,7 @@ import Testing
       for (i, call) in calls.enumerated() {
         try put(key)
         expect(path.isUnbiased)
-        giveBias(0)
+        tier.giveBias(toAnyOf: 0)
         expect(!path.isUnbiased && path.isOpen && tier.lock(0).isBiased)
         expect(read(key) && contains(key) == .done)
         expect(tier.lock(0).isBiased, "call \(i)")
@@ -310,7 +234,7 @@ import Testing
     let shards = UInt64(tier.shardCount)
     expect(shards > 1)
     for biased in [0..<shards, 0..<1, shards - 1..<shards] {
-      for shard in biased { giveBias(shard) }
+      for shard in biased { tier.giveBias(toAnyOf: UInt64(shard)) }
       var reads: UInt64 = 0
       let before = tier.stats
       while !path.isUnbiased && reads < 20_000 {
@@ -344,7 +268,7 @@ import Testing
     // The numbers of other threads lie between theirs, if those begin at the same time.
     for _ in 0..<100 where !areApart {
       let shared = Shared(self)
-      giveBias(0)
+      tier.giveBias(toAnyOf: 0)
       onThreads(2) { thread in
         let line = ThreadState.number & mask
         shared.lines.wrappingAdd(thread == 0 ? line : -line, ordering: .relaxed)
@@ -391,7 +315,7 @@ import Testing
           }
         case 4: if step % 32 == 0 { _ = test.tier.maintain(at: test.clock.moment()) }
         case 5: _ = test.tier.stats
-        case 6..<16: test.giveBias(random.next())
+        case 6..<16: test.tier.giveBias(toAnyOf: random.next())
         case 16..<20: test.path.endBiases()
         default:
           withUnsafeBytes(of: test.name(number)) { key in

@@ -72,15 +72,26 @@ extension MemoryTier {
 
 /// A tier of so many entries with the default policy, its clock, and the short path of its hits.
 func tierWithHits(
-  count: UInt64
+  count: UInt64, cores: Int = 2
 ) throws -> (tier: MemoryTier, clock: Clock, path: HitPath) {
   var limits = TierLimits()
   limits.count = count
   let tier = try MemoryTier(
-    limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1))
+    limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1),
+    cores: cores)
   let clock = Clock(function: nil, context: nil, release: nil)
   tier.prepareHits(clock, isAll: true)
   return (tier, clock, tier.hits(isMemory: true))
+}
+
+extension MemoryTier {
+  /// Gives one of the shards a bias (ShardLock.swift), by a random number.
+  func giveBias(toAnyOf number: UInt64) {
+    let lock = lock(Int(number % UInt64(shardCount)))
+    lock.lock()
+    lock.giveBias()
+    lock.unlock()
+  }
 }
 
 /// A tier with a clock, by text.

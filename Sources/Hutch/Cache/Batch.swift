@@ -18,7 +18,7 @@ final class Batch {
   }
 
   let kind: Kind
-  /// When the records were read, and the ages that count for them.
+  /// Of a batch of infos: when the records were read, and the ages that count for them.
   let time: Int64
   let memoryAges: Ages
   let diskAges: Ages
@@ -40,9 +40,13 @@ final class Batch {
 
   /// With room for `count` results, so that none is lost for lack of memory once work is done.
   static func make(_ kind: Kind, _ count: Int, for cache: Cache) throws(Failure) -> Batch {
-    let batch = Batch(
-      kind, time: cache.clock.now, memoryAges: cache.ages(of: .memory),
-      diskAges: cache.ages(of: .disk))
+    // To know the ages takes locks.
+    let batch =
+      kind == .infos
+      ? Batch(
+        kind, time: cache.clock.now, memoryAges: cache.ages(of: .memory),
+        diskAges: cache.ages(of: .disk))
+      : Batch(kind, time: 0, memoryAges: Ages(), diskAges: Ages())
     try batch.items.reserve(count)
     if kind == .infos { try batch.records.reserve(count) }
     return batch
@@ -84,14 +88,21 @@ final class Batch {
   }
 
   /// Sets the value of an index, in the place of `addMissing`'s result.
-  func set(_ index: Int, _ value: consuming Block) { set(index, OpaquePointer(value.leak().raw)) }
+  func set(_ index: Int, _ value: consuming Block) {
+    items[index].value = value.leak().raw
+    items[index].status = Status.done.code
+  }
 
-  /// Likewise; the batch owns the reference from here on.
-  @inline(__always)
-  func set(_ index: Int, _ value: OpaquePointer) {
-    var item = Item()
-    item.value = UnsafeMutableRawPointer(value)
-    items[index] = item
+  /// Likewise the values that memory has for the keys from `first` on. The batch owns the
+  /// references from here on.
+  @inline(never) @_optimize(speed)
+  func set(_ first: Int, _ found: FoundBlocks) {
+    let items = items.elements
+    for i in 0..<found.count {
+      guard let value = found[i].block else { continue }
+      items[first &+ i].value = UnsafeMutableRawPointer(value)
+      items[first &+ i].status = Status.done.code
+    }
   }
 
   /// Sets the failure of an index, likewise.

@@ -59,19 +59,22 @@ extension Cache {
     _ keys: ManyBytes, _ first: inout Int, at moment: Moment, in scope: Tiers,
     _ missing: inout GrowingArray<Missing>, to batch: Batch
   ) throws(Failure) {
-    var results = FoundBlocks(repeating: FoundBlock())
+    var results = InlineArray<32, FoundBlock>(repeating: FoundBlock())
+    assert(results.count == MemoryTier.keysAtOnce)
     let count = min(results.count, keys.count &- first)
-    if scope == .disk {
-      for i in 0..<count { results[i].hash = memory.hash(keys[first &+ i]) }
-    } else {
-      memory.getMany(keys, first..<first &+ count, at: moment, &results)
-      for i in 0..<count {
-        if let block = results[i].block { batch.set(first &+ i, block) }
+    try withUnsafeMutablePointer(to: &results) { (results) throws(Failure) in
+      let found = FoundBlocks(
+        start: UnsafeMutableRawPointer(results).assumingMemoryBound(to: FoundBlock.self),
+        count: count)
+      if scope == .disk {
+        for i in 0..<count { found[i].hash = memory.hash(keys[first &+ i]) }
+      } else {
+        memory.getMany(keys, first, at: moment, found)
+        batch.set(first, found)
       }
-    }
-    if storage != nil && scope != .memory {
-      for i in 0..<count where results[i].block == nil {
-        try lookBelow(keys, first &+ i, results[i].hash, at: moment, &missing, to: batch)
+      guard storage != nil && scope != .memory else { return }
+      for i in 0..<count where found[i].block == nil {
+        try lookBelow(keys, first &+ i, found[i].hash, at: moment, &missing, to: batch)
       }
     }
     first &+= count

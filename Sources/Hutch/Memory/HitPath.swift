@@ -208,14 +208,31 @@ struct HitPath {
     let way = self.way
     let lock = self.lock(hash, way)
     let spot = isShared ? lock.lockToReadShared() : lock.lockToRead()
+    return look(
+      key, keySize, hash, way, kind, spot, keepsLock: false, isAccess: isAccess, use,
+      search: search)
+  }
+
+  /// As above, with a lock held: that of the shard to which the way led when it was read.
+  /// `keepsLock`: a constant; false: releases the lock. So does `search` then.
+  @inline(__always)
+  func look(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ way: Way, _ kind: KeySize,
+    _ spot: Spot, keepsLock: Bool, isAccess: Bool = true, _ use: (Hit) -> Bool,
+    search: (Spot) -> Outcome
+  ) -> Outcome {
+    let lock = spot.lock
     let localHash = way.local(hash)
-    guard let route = lock.shard.pointee.entries.table.route(localHash) else {
-      return miss(key, keySize, localHash, spot, isAccess: isAccess)
+    @inline(__always)
+    func miss() -> Outcome {
+      keepsLock
+        ? missHeld(key, keySize, localHash, spot, isAccess: isAccess)
+        : self.miss(key, keySize, localHash, spot, isAccess: isAccess)
     }
+    guard let route = lock.shard.pointee.entries.table.route(localHash) else { return miss() }
     var isAbsent = false
     guard let place = lock.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
-      return isAbsent
-        ? miss(key, keySize, localHash, spot, isAccess: isAccess) : search(spot)
+      return isAbsent ? miss() : search(spot)
     }
     let word = place.word
     if _fastPath(!word.isTimed), let block = word.blockIfAny {
@@ -233,21 +250,21 @@ struct HitPath {
       }
       if kind != .short {
         if isUsed(block.shape) {
-          spot.unlock()
+          if !keepsLock { spot.unlock() }
           return .done
         }
       } else if let size = block.plainSize {
         if isUsed(
           UnownedBlock.Shape(keySize: keySize, header: UnownedBlock.At.header, size: size))
         {
-          spot.unlock()
+          if !keepsLock { spot.unlock() }
           return .done
         }
       } else if let size = block.extendedEntrySize,
         isUsed(
           UnownedBlock.Shape(keySize: keySize, header: UnownedBlock.At.extendedHeader, size: size))
       {
-        spot.unlock()
+        if !keepsLock { spot.unlock() }
         return .done
       }
     }
@@ -259,22 +276,22 @@ struct HitPath {
     ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
   }
 
-  /// Of `find`: goes on in a place of its own.
+  /// Of `look`: goes on in a place of its own.
   @inline(__always)
   func findSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
-    _ use: (Hit) -> Bool
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, keepsLock: Bool = false,
+    isAccess: Bool = true, _ use: (Hit) -> Bool
   ) -> Outcome {
+    defer { if !keepsLock { spot.unlock() } }
     let found = search(key, keySize, spot.lock)
     guard let place = found.place else {
-      return end(spot, isAbsent: found.isAbsent, isAccess: isAccess)
+      return outcome(spot, isAbsent: found.isAbsent, isAccess: isAccess)
     }
     let block = place.word.block
     let isUsed = use(
       Hit(
         spot: spot, place: place, word: place.word, hash: found.hash, block: block,
         shape: block.shape))
-    spot.unlock()
     return isUsed ? .done : .unusual
   }
 
@@ -295,7 +312,7 @@ struct HitPath {
     let way = self.way
     let hash = self.hash(key, keySize)
     let localHash = way.local(hash)
-    // As in `miss`.
+    // As in `missHeld`.
     guard lock(hash, way).raw == shardLock.raw else { return Found() }
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
@@ -308,12 +325,21 @@ struct HitPath {
   /// first shard was divided has not. (What it finds there is right all the same, for keys are
   /// compared.) The way does not change while that lock is held.
   @inline(never)
-  private func miss(
+  private func missHeld(
     _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
     let isRight =
       way.bits == 0 || spot.lock.raw != line.pointee.shards || isWay(key, keySize, localHash)
-    return end(spot, isAbsent: isRight, isAccess: isAccess)
+    return outcome(spot, isAbsent: isRight, isAccess: isAccess)
+  }
+
+  /// The same, and releases the lock.
+  @inline(never)
+  private func miss(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
+  ) -> Outcome {
+    defer { spot.unlock() }
+    return missHeld(key, keySize, localHash, spot, isAccess: isAccess)
   }
 
   /// Whether a look in the first shard was one for this key.
@@ -325,10 +351,9 @@ struct HitPath {
 
   /// `isAbsent`: the shard has no entry of the key.
   @inline(__always)
-  private func end(_ spot: Spot, isAbsent: Bool, isAccess: Bool) -> Outcome {
+  private func outcome(_ spot: Spot, isAbsent: Bool, isAccess: Bool) -> Outcome {
     let isAbsent = isAbsent && line.pointee.isAll
     if isAbsent && isAccess { spot.line.pointee.misses.add(1) }
-    spot.unlock()
     return isAbsent ? .absent : .unusual
   }
 
@@ -446,33 +471,6 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
     findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
-  }
-
-  /// Makes a reference.
-  @inline(__always)
-  func pin(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
-    _ out: UnsafeMutablePointer<OpaquePointer?>
-  ) -> Outcome {
-    find(key, keySize, kind, isShared: isShared, { pin($0, out) }) {
-      pinSlowly(key, keySize, $0, out)
-    }
-  }
-
-  @inline(never)
-  @_optimize(speed)
-  func pinSlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
-    _ out: UnsafeMutablePointer<OpaquePointer?>
-  ) -> Outcome {
-    findSlowly(key, keySize, spot) { pin($0, out) }
-  }
-
-  @inline(__always)
-  func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
-    note(hit)
-    out.pointee = OpaquePointer(hit.block.retained().leak().raw)
-    return true
   }
 }
 

@@ -198,8 +198,12 @@ struct Table: ~Copyable {
     guard let directory else { return }
     let (line, tag) = home(hash, directory)
     let matches = Matches(line, tag: tag, kind: 0)
-    // The first 16 bytes of nothing are asked for in vain.
-    if _fastPath(!matches.isEmpty) { hutch_prefetch(matches.first(of: line).word.block0) }
+    // The first bytes of nothing are asked for in vain.
+    if _fastPath(!matches.isEmpty), let block = matches.first(of: line).word.block0 {
+      hutch_prefetch(block)
+      // The end of a short key is often on the next line.
+      hutch_prefetch(block + (UnownedBlock.At.header + 15))
+    }
   }
 
   /// For all else: one copy of the code for all policies.

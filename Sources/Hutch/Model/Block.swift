@@ -334,9 +334,13 @@ struct UnownedBlock {
   /// Adds a reference. Relaxed: the caller has one already.
   @inline(__always)
   func retained() -> Block {
-    _ = references.pointee.wrappingAdd(1, ordering: .relaxed)
+    retain()
     return Block(owning: self)
   }
+
+  /// Likewise, for a caller that keeps the pointer.
+  @inline(__always)
+  func retain() { _ = references.pointee.wrappingAdd(1, ordering: .relaxed) }
 
   static let objectBit: UInt32 = 1 << 31
   private static let departedBit: UInt32 = 1 << 30

@@ -62,7 +62,7 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
 
   subscript(_ index: Int) -> Element {
     get { memory![index] }
-    nonmutating set { memory![index] = newValue }
+    nonmutating _modify { yield &memory![index] }
   }
 
   /// Sorts the elements by a number of theirs, where Swift's own sort traps without memory for its
