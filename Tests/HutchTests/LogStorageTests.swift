@@ -7,12 +7,11 @@ import Testing
 /// The composed cache on the log store, by the protocol, and what is the log store's own.
 @Suite struct LogStorageTests {
   /// A cache on such a store. Nothing happens in the background.
-  private final class Fixture: @unchecked Sendable {
+  private final class Fixture: OpenCache, @unchecked Sendable {
     let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
     let time = TestTime()
     var options = OpenOptions()
     private(set) var opening: Opening!
-    var cache: Cache { opening.cache }
     var storage: LogStorage { opening.cache.storage as! LogStorage }
 
     init(_ change: (inout OpenOptions) -> Void = { _ in }) throws {
@@ -45,54 +44,6 @@ import Testing
       opening = nil
       opening = try open()
     }
-
-    @discardableResult
-    func put(
-      _ key: String, _ value: String, _ spec: Cache.PutSpec = Cache.PutSpec(),
-      if condition: WriteCondition = .always, in scope: Tiers = .whole
-    ) throws -> Cache.PutResult {
-      try withBytes(key) { (key) throws(Failure) in
-        try withBytes(value) { (value) throws(Failure) in
-          try cache.put(key, value, spec, if: condition, in: scope)
-        }
-      }
-    }
-
-    func get(_ key: String, in scope: Tiers = .whole) throws -> String? {
-      try withBytes(key) { (key) throws(Failure) in
-        let block: Block? = try cache.get(key, in: scope)
-        return block.unowned.map { String(decoding: $0.value, as: UTF8.self) }
-      }
-    }
-
-    func info(_ key: String, in scope: Tiers = .whole) throws -> (record: Record, tier: Tiers)? {
-      try withBytes(key) { (key) throws(Failure) in try cache.info(key, in: scope) }
-    }
-
-    func remove(_ key: String) throws -> Bool {
-      try withBytes(key) { (key) throws(Failure) in try cache.remove(key, in: .whole) == .done }
-    }
-
-    func trim(_ kind: TrimSpec.Kind, amount: UInt64 = 0, time: Int64 = 0) throws -> UInt64 {
-      var removed: UInt64 = 0
-      try cache.trim(
-        TrimSpec(kind: kind, amount: amount, time: time), in: .disk, removed: &removed
-      ) { _, _ in true }
-      return removed
-    }
-
-    func keys(_ scope: Tiers, _ order: OrderedWalk.Order? = nil, descending: Bool = false) throws
-      -> [String]
-    {
-      let handle = Handle(opening, scope)
-      let walk = order.map { OrderedWalk(handle, $0, descending: descending) }
-      let cursor = try Cursor(handle, walk)
-      var found: [String] = []
-      while let key = try cursor.next() { found.append(String(decoding: key, as: UTF8.self)) }
-      return found
-    }
-
-    func emptyMemory() { cache.emptyMemory(at: cache.clock.moment()) }
 
     var stored: Set<String> { Set(try! keys(.disk)) }
   }
@@ -387,8 +338,6 @@ import Testing
     expect(try fixture.get("k1") == nil && storage.stats.count == (isOnAll ? 0 : 1))
   }
 
-  /// Threads with keys of their own, each of which must find what it has put, while another one
-  /// empties memory and does what can wait.
   @Test(arguments: [WritePolicy.through, .onEviction])
   func nothingIsLost(_ policy: WritePolicy) throws {
     let fixture = try Fixture {
@@ -397,41 +346,7 @@ import Testing
       $0.memory.count = 50
     }
     let seed = testSeed
-    let left = Atomic<Int>(3)
-    let models = Mutex<Set<String>>([])
-    DispatchQueue.concurrentPerform(iterations: 4) { thread in
-      var random = Random(seed: seed &+ UInt64(thread))
-      if thread == 3 {
-        while left.load(ordering: .relaxed) > 0 {
-          if random.next() % 4 == 0 { fixture.emptyMemory() }
-          _ = fixture.cache.maintain()
-        }
-        return
-      }
-      defer { left.wrappingSubtract(1, ordering: .relaxed) }
-      var model: [String: String] = [:]
-      for step in 0..<1500 {
-        let key = "\(thread)-\(random.next() % 60)"
-        switch random.next() % 8 {
-        case 0...3:
-          expect(try! fixture.get(key) == model[key], "seed \(seed), step \(step)")
-        case 4, 5:
-          expect(try! fixture.put(key, "\(step)").status == .done, "seed \(seed), step \(step)")
-          model[key] = "\(step)"
-        case 6:
-          let status = try! fixture.put(key, "\(step)", if: .absent).status
-          expect(status == (model[key] == nil ? .done : .exists), "seed \(seed), step \(step)")
-          model[key] = model[key] ?? "\(step)"
-        default:
-          expect(
-            try! fixture.remove(key) == (model.removeValue(forKey: key) != nil),
-            "seed \(seed), step \(step)")
-        }
-      }
-      for (key, value) in model { expect(try! fixture.get(key) == value, "seed \(seed)") }
-      models.withLock { $0.formUnion(model.keys) }
-    }
-    let expected = models.withLock { $0 }
+    let expected = fixture.threadsFindWhatTheyPut(seed)
     expect(Set(try fixture.keys(.whole)) == expected, "seed \(seed)")
     // Entries that are written on eviction may be in memory alone so far.
     fixture.emptyMemory()

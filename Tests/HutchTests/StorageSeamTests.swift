@@ -8,13 +8,12 @@ import Testing
 /// the protocol.
 @Suite struct StorageSeamTests {
   /// A cache on such a store, and what a test does with it. Nothing happens in the background.
-  private final class Fixture: @unchecked Sendable {
+  private final class Fixture: OpenCache, @unchecked Sendable {
     let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
     let medium = HeapStore.Medium()
     let time = TestTime()
     var options = OpenOptions()
     private(set) var opening: Opening!
-    var cache: Cache { opening.cache }
 
     init(_ change: (inout OpenOptions) -> Void = { _ in }) throws {
       options.disk.limits = TierLimits()
@@ -37,58 +36,6 @@ import Testing
       opening = nil
       opening = try open().opening
     }
-
-    @discardableResult
-    func put(
-      _ key: String, _ value: String, _ spec: Cache.PutSpec = Cache.PutSpec(),
-      if condition: WriteCondition = .always, in scope: Tiers = .whole
-    ) throws -> Cache.PutResult {
-      try withBytes(key) { (key) throws(Failure) in
-        try withBytes(value) { (value) throws(Failure) in
-          try cache.put(key, value, spec, if: condition, in: scope)
-        }
-      }
-    }
-
-    func get(_ key: String, in scope: Tiers = .whole) throws -> String? {
-      try withBytes(key) { (key) throws(Failure) in
-        text(try cache.get(key, in: scope) as Block?)
-      }
-    }
-
-    func text(_ block: consuming Block?) -> String? {
-      guard let entry = block.unowned else { return nil }
-      return String(decoding: entry.value, as: UTF8.self)
-    }
-
-    func info(_ key: String, in scope: Tiers = .whole) throws -> (record: Record, tier: Tiers)? {
-      try withBytes(key) { (key) throws(Failure) in try cache.info(key, in: scope) }
-    }
-
-    func remove(_ key: String) throws -> Bool {
-      try withBytes(key) { (key) throws(Failure) in try cache.remove(key, in: .whole) == .done }
-    }
-
-    func trim(_ kind: TrimSpec.Kind, amount: UInt64 = 0, time: Int64 = 0) throws -> UInt64 {
-      var removed: UInt64 = 0
-      try cache.trim(
-        TrimSpec(kind: kind, amount: amount, time: time), in: .disk, removed: &removed
-      ) { _, _ in true }
-      return removed
-    }
-
-    func keys(_ scope: Tiers, _ order: OrderedWalk.Order? = nil, descending: Bool = false) throws
-      -> [String]
-    {
-      let handle = Handle(opening, scope)
-      let walk = order.map { OrderedWalk(handle, $0, descending: descending) }
-      let cursor = try Cursor(handle, walk)
-      var found: [String] = []
-      while let key = try cursor.next() { found.append(String(decoding: key, as: UTF8.self)) }
-      return found
-    }
-
-    func emptyMemory() { cache.emptyMemory(at: cache.clock.moment()) }
 
     /// What the store has committed.
     var stored: Set<String> {
@@ -443,8 +390,6 @@ import Testing
     fixture.cache.releaseFiles()
   }
 
-  /// Threads with keys of their own, each of which must find what it has put, while another one
-  /// empties memory and does what can wait.
   @Test(arguments: [WritePolicy.through, .onEviction])
   func nothingIsLost(_ policy: WritePolicy) throws {
     let fixture = try Fixture {
@@ -452,39 +397,9 @@ import Testing
       $0.memory.count = 50
     }
     let seed = testSeed
-    let left = Atomic<Int>(3)
-    DispatchQueue.concurrentPerform(iterations: 4) { thread in
-      var random = Random(seed: seed &+ UInt64(thread))
-      if thread == 3 {
-        while left.load(ordering: .relaxed) > 0 {
-          if random.next() % 4 == 0 { fixture.emptyMemory() }
-          _ = fixture.cache.maintain()
-        }
-        return
-      }
-      defer { left.wrappingSubtract(1, ordering: .relaxed) }
-      var model: [String: String] = [:]
-      for step in 0..<1500 {
-        let key = "\(thread)-\(random.next() % 60)"
-        switch random.next() % 8 {
-        case 0...3:
-          expect(try! fixture.get(key) == model[key], "seed \(seed), step \(step)")
-        case 4, 5:
-          expect(try! fixture.put(key, "\(step)").status == .done, "seed \(seed), step \(step)")
-          model[key] = "\(step)"
-        case 6:
-          let status = try! fixture.put(key, "\(step)", if: .absent).status
-          expect(status == (model[key] == nil ? .done : .exists), "seed \(seed), step \(step)")
-          model[key] = model[key] ?? "\(step)"
-        default:
-          expect(
-            try! fixture.remove(key) == (model.removeValue(forKey: key) != nil),
-            "seed \(seed), step \(step)")
-        }
-      }
-      for (key, value) in model { expect(try! fixture.get(key) == value, "seed \(seed)") }
-    }
+    let expected = fixture.threadsFindWhatTheyPut(seed)
+    expect(Set(try fixture.keys(.whole)) == expected, "seed \(seed)")
     try fixture.cache.flush()
-    expect(Set(try fixture.keys(.whole)) == fixture.stored, "seed \(seed)")
+    expect(fixture.stored == expected, "seed \(seed)")
   }
 }

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from http_servers import server  # noqa: F401, which skips this module without the library
-from hutch import _http_async, http
+from hutch import _http_incoming, http
 from hutch.http import AsyncSession
 
 
@@ -22,7 +22,7 @@ def run(function, **options):
             await function(session)
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert not _http_async._incoming
+    assert not _http_incoming._incoming
 
 
 def test_a_response_is_as_that_of_a_session(server):
@@ -68,11 +68,11 @@ def test_a_cancelled_coroutine_cancels_its_transfer(server):
             task = asyncio.create_task(session.get(server("wire", "/stall"), **options))
             # Another request goes all the way while this one waits.
             await session.get(server("plain", "/hello.txt"))
-            assert not task.done() and len(_http_async._incoming) == 1
+            assert not task.done() and len(_http_incoming._incoming) == 1
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not _http_async._incoming
+            assert not _http_incoming._incoming
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.get(server("wire", "/stall"), **options), 0.05)
         # The transfers have ended: only one runs at a time, and this one has its turn.
@@ -93,7 +93,7 @@ def test_a_streamed_body_waits_for_its_reader(server):
             assert len(await pieces.__anext__()) == 100_000
             await asyncio.sleep(0.1)
             incoming = response._task.incoming
-            assert incoming._waiting < 2 * _http_async.MOST_WAITING
+            assert incoming._waiting < 2 * _http_incoming.MOST_WAITING
             total = 100_000
             async for piece in pieces:
                 total += len(piece)
@@ -141,7 +141,7 @@ def test_a_close_ends_what_waits(server):
             await waiting
         with pytest.raises(http.Closed):
             await session.get(server("plain"))
-        assert not _http_async._incoming
+        assert not _http_incoming._incoming
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -190,4 +190,4 @@ def test_what_a_closed_loop_leaves_is_harmless(server, monkeypatch):
     left.clear()
     gc.collect()
     assert not reported
-    _http_async._incoming.clear()
+    _http_incoming._incoming.clear()

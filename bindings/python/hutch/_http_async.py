@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import itertools
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -20,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _http_library as h
 from ._awaiting import port_of
 from ._awaits import in_thread
-from ._callbacks import callback, report
-from ._http_body import MOST_WAITING
+from ._http_incoming import MOST_WAITING, Incoming
 from ._http_request import DownloadOptions, Path, RequestOptions, download_of, request_of
 from ._http_response import Cutter, Lines, Response, Task, respond
 from .http import Session
@@ -29,53 +26,8 @@ from .http import Session
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_CANCELLED = 9
 
-_incoming: dict[int, AsyncIncoming] = {}
-"""The requests that wait, by the token that the library carries as the context."""
-
-_tokens = itertools.count(1)
-
-
-@callback
-def _complete(token: int, completion: Any) -> None:
-    try:
-        incoming = _incoming.pop(token, None)
-        if incoming is not None:
-            incoming.end()
-    except BaseException as error:
-        report(error, "the end of a request", None)
-
-
-@callback
-def _respond(token: int, task: Any) -> None:
-    try:
-        incoming = _incoming.get(token)
-        if incoming is not None:
-            incoming.respond()
-    except BaseException as error:
-        report(error, "the headers of a response", None)
-
-
-@callback
-def _receive(token: int, task: Any, data: int, size: int) -> int:
-    try:
-        incoming = _incoming.get(token)
-        if incoming is not None:
-            incoming.receive(task, ctypes.string_at(data, size))
-            return 0
-    except BaseException as error:
-        report(error, "the body of a response", None)
-    return _CANCELLED
-
-
-# They exist as long as the process, since the library may call them at any time.
-_complete_callback = h.CompleteFunction(_complete)
-_respond_callback = h.ResponseFunction(_respond)
-_receive_callback = h.BodyFunction(_receive)
-
-
-class AsyncIncoming:
+class AsyncIncoming(Incoming):
     """What has come for one request, and the coroutine that waits for it.
 
     If the reader of a body is slow, the task is suspended, and nothing more is read from its
@@ -83,7 +35,7 @@ class AsyncIncoming:
     """
 
     def __init__(self, is_streamed: bool) -> None:
-        self.token = next(_tokens)
+        super().__init__()
         self._is_streamed = is_streamed
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -100,16 +52,8 @@ class AsyncIncoming:
 
     def prepare(self, request: h.Request) -> None:
         """Writes the callbacks into a request."""
-        _incoming[self.token] = self
-        request.context, request.port = self.token, self.port
-        request.complete = _complete_callback
-        if self._is_streamed:
-            request.on_response = _respond_callback
-            request.on_body = _receive_callback
-
-    def forget(self) -> None:
-        """Its callbacks have no effect any more."""
-        _incoming.pop(self.token, None)
+        self.register(request, is_streamed=self._is_streamed)
+        request.port = self.port
 
     # On the thread of the session or of the loop.
 

@@ -1,90 +1,30 @@
-"""What comes for a request: its end, and the body of one that is read while it comes.
-
-A fresh response of the cache comes on the thread that makes the request, any other on the
-session's.
-"""
+"""The end of a request, and the body of one that is read while it comes, for one thread."""
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import threading
 from collections import deque
 from typing import Any
 
 from . import _http_library as h
-from ._callbacks import callback, report
-
-_CANCELLED = 9
-
-_incoming: dict[int, Incoming] = {}
-"""The requests that wait, by the token that the library carries as the context."""
-
-_tokens = itertools.count(1)
+from ._http_incoming import MOST_WAITING, Incoming
 
 
-@callback
-def _complete(token: int, completion: Any) -> None:
-    try:
-        incoming = _incoming.pop(token, None)
-        if incoming is not None:
-            incoming.end()
-    except BaseException as error:
-        report(error, "the end of a request", None)
-
-
-@callback
-def _respond(token: int, task: Any) -> None:
-    try:
-        incoming = _incoming.get(token)
-        if isinstance(incoming, Stream):
-            incoming.respond()
-    except BaseException as error:
-        report(error, "the headers of a response", None)
-
-
-@callback
-def _receive(token: int, task: Any, data: int, size: int) -> int:
-    try:
-        incoming = _incoming.get(token)
-        if isinstance(incoming, Stream):
-            incoming.receive(task, ctypes.string_at(data, size))
-            return 0
-    except BaseException as error:
-        report(error, "the body of a response", None)
-    return _CANCELLED
-
-
-# They exist as long as the process, since the library may call them at any time.
-_complete_callback = h.CompleteFunction(_complete)
-_respond_callback = h.ResponseFunction(_respond)
-_receive_callback = h.BodyFunction(_receive)
-
-MOST_WAITING = 1 << 20
-"""The bytes that wait for a reader until the task is suspended."""
-
-
-class Incoming:
+class End(Incoming):
     """The end of a request, for the one thread that waits for it."""
 
-    __slots__ = ("_ended", "token")
+    __slots__ = ("_ended",)
 
     def __init__(self) -> None:
+        super().__init__()
         # Held until the end.
         self._ended = threading.Lock()
         self._ended.acquire()
-        self.token = next(_tokens)
 
     def prepare(self, request: h.Request) -> None:
         """Writes the callbacks into a request."""
-        _incoming[self.token] = self
-        request.context = self.token
-        request.complete = _complete_callback
+        self.register(request, is_streamed=False)
         request.flags |= h.ANY_THREAD
-
-    def forget(self) -> None:
-        """There is no task: no callback comes."""
-        _incoming.pop(self.token, None)
 
     def end(self) -> None:
         self._ended.release()
@@ -102,7 +42,7 @@ class Stream(Incoming):
     __slots__ = ("_changed", "_is_suspended", "_pieces", "_waiting", "has_ended", "has_response")
 
     def __init__(self) -> None:
-        self.token = next(_tokens)
+        super().__init__()
         # Protects what follows; the session's thread takes it for a few steps.
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
@@ -112,9 +52,9 @@ class Stream(Incoming):
         self.has_ended = False
 
     def prepare(self, request: h.Request) -> None:
-        super().prepare(request)
-        request.on_response = _respond_callback
-        request.on_body = _receive_callback
+        """Writes the callbacks into a request."""
+        self.register(request, is_streamed=True)
+        request.flags |= h.ANY_THREAD
 
     def end(self) -> None:
         with self._changed:

@@ -59,7 +59,7 @@ class Task(Handle):
     def __init__(self, session: Any, request: h.Request, keep: list[Any],
                  incoming: Any) -> None:
         self.incoming = incoming
-        """An Incoming or an AsyncIncoming."""
+        """An End, a Stream or an AsyncIncoming."""
         if _dropped:
             _sweep()
         self.pointer = h.TaskPointer()

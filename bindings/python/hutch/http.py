@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
 from ._handles import Handle
-from ._http_body import Incoming, Stream
+from ._http_body import End, Stream
 from ._http_errors import (
     BadResponse,
     Closed,
@@ -164,7 +164,7 @@ class Session(Handle):
         return self._done(*request_of(method, url, **options))
 
     def _done(self, request: h.Request, keep: list[Any], stream: bool) -> Response:
-        incoming = Stream() if stream else Incoming()
+        incoming = Stream() if stream else End()
         task = Task(self._usable(), request, keep, incoming)
         if isinstance(incoming, Stream):
             incoming.await_response()
@@ -206,7 +206,7 @@ class Session(Handle):
         A code from 400 is an HTTPError, and the file stays as it is. The options are as
         DownloadOptions tells.
         """
-        task = Task(self._usable(), *download_of(url, path, **options), Incoming())
+        task = Task(self._usable(), *download_of(url, path, **options), End())
         task.incoming.await_end()
         return respond(Response, task, False).raise_for_status()
 

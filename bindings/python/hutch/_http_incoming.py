@@ -1,0 +1,96 @@
+"""What the library calls for a request: its end, its headers, the pieces of its body.
+
+A fresh response of the cache comes on the thread that makes the request, any other on the
+session's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+from . import _http_library as h
+from ._callbacks import callback, report
+
+_CANCELLED = 9
+
+_incoming: dict[int, Incoming] = {}
+"""The requests that wait, by the token that the library carries as the context."""
+
+_tokens = itertools.count(1)
+
+
+@callback
+def _complete(token: int, completion: Any) -> None:
+    try:
+        incoming = _incoming.pop(token, None)
+        if incoming is not None:
+            incoming.end()
+    except BaseException as error:
+        report(error, "the end of a request", None)
+
+
+@callback
+def _respond(token: int, task: Any) -> None:
+    try:
+        incoming = _incoming.get(token)
+        if incoming is not None:
+            incoming.respond()
+    except BaseException as error:
+        report(error, "the headers of a response", None)
+
+
+@callback
+def _receive(token: int, task: Any, data: int, size: int) -> int:
+    try:
+        incoming = _incoming.get(token)
+        if incoming is not None:
+            incoming.receive(task, ctypes.string_at(data, size))
+            return 0
+    except BaseException as error:
+        report(error, "the body of a response", None)
+    return _CANCELLED
+
+
+# They exist as long as the process, since the library may call them at any time.
+_complete_callback = h.CompleteFunction(_complete)
+_respond_callback = h.ResponseFunction(_respond)
+_receive_callback = h.BodyFunction(_receive)
+
+MOST_WAITING = 1 << 20
+"""The bytes that wait for a reader until the task is suspended."""
+
+
+class Incoming:
+    """What comes for one request. Its subclasses say what to do with it."""
+
+    __slots__ = ("token",)
+
+    def __init__(self) -> None:
+        self.token = next(_tokens)
+
+    def register(self, request: h.Request, *, is_streamed: bool) -> None:
+        """Writes the callbacks into a request. Only one that is streamed gets headers and body."""
+        _incoming[self.token] = self
+        request.context = self.token
+        request.complete = _complete_callback
+        if is_streamed:
+            request.on_response = _respond_callback
+            request.on_body = _receive_callback
+
+    def forget(self) -> None:
+        """No callback has an effect any more."""
+        _incoming.pop(self.token, None)
+
+    def end(self) -> None:
+        """The task has ended."""
+        raise NotImplementedError
+
+    def respond(self) -> None:
+        """The headers are there."""
+        raise NotImplementedError
+
+    def receive(self, task: Any, piece: bytes) -> None:
+        """A piece of the body. The task may be suspended."""
+        raise NotImplementedError
