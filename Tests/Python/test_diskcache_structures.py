@@ -236,3 +236,24 @@ def test_django_backend(tmp_path):
     pytest.importorskip("django")
     done = finished("-c", DJANGO, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("prefix", [None, "jobs"])
+@pytest.mark.parametrize("side", ["front", "back"])
+@pytest.mark.parametrize("steps", [3, 1000])
+def test_entries_of_a_queue_that_expired_and_stay(tmp_path, monkeypatch, prefix, side, steps):
+    """With a cull_limit of 0 expired entries stay until a call on the queue passes over them."""
+    monkeypatch.setattr("hutch.diskcache._queues._STEPS", steps)
+    with Cache(tmp_path, cull_limit=0) as cache:
+        first = cache.push("kept", prefix=prefix)
+        keys = [cache.push("gone", prefix=prefix, side=side, expire=-1) for _ in range(8)]
+        assert len(set(keys)) == 8 and len(cache) == 9
+        assert cache.peek(prefix=prefix, side=side) == (first, "kept")
+        assert len(cache) == 1
+        for _ in range(8):
+            cache.push("gone", prefix=prefix, side=side, expire=-1)
+        assert cache.pull(prefix=prefix, side=side) == (first, "kept")
+        for _ in range(8):
+            cache.push("gone", prefix=prefix, side=side, expire=-1)
+        assert cache.pull(prefix=prefix, side=side) == (None, None)
+        assert len(cache) == 0

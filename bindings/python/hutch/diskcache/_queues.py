@@ -40,7 +40,7 @@ class Queues(Entries):
         is_written = False
         try:
             with self._transact(retry) as store:
-                low, high, _ = self._end_of(store, prefix, side)
+                low, high, _ = self._end_of(store, prefix, side, False)
                 if low > high:
                     number = low = high = QUEUE_START
                 elif side == "back":
@@ -101,17 +101,12 @@ class Queues(Entries):
         with self._transact(retry) as store:
             failed = None
             while True:
-                low, high, record = self._end_of(store, prefix, side)
-                if low > high:
+                low, high, record = self._end_of(store, prefix, side, True)
+                if record is None:
                     store.state.set_bounds(prefix, low, high)
                     return shaped(default, None, expire_time, tag)
-                number = low if side == "front" else high
-                key = queue_key(prefix, number)
+                key = queue_key(prefix, low if side == "front" else high)
                 name = hutch_key(key, True)
-                if record is None:
-                    record = self._find(store, name)
-                    if record is None:
-                        continue  # It has just expired.
                 try:
                     value = self._fetch(store, name, record)
                 except OSError:
@@ -130,47 +125,66 @@ class Queues(Entries):
     # ------------------------------------------------------------------ ends
 
     def _end_of(
-        self, store: Store, prefix: str | None, side: str
+        self, store: Store, prefix: str | None, side: str, removes: bool
     ) -> tuple[int, int, Record | None]:
-        """The bounds of a queue, of which the one on this side is the number of an entry; in an
-        empty queue the first is greater. The entry, unless all keys had to be looked at."""
+        """The bounds of a queue, of which the one on this side is the number of an entry, and that
+        entry; in an empty queue the first is greater, and there is no entry.
+
+        removes: entries beyond it that have expired are removed; else it may have expired itself.
+        """
         bounds = store.state.bounds(prefix)
-        if bounds is None:
-            return (*self._looked_for(store, prefix), None)
-        low, high = bounds
         is_front = side == "front"
+        if bounds is None:
+            return self._looked_for(store, prefix, is_front, removes)
+        low, high = bounds
         way = (low, high, 1) if is_front else (high, low, -1)
-        number, record = self._step(store, prefix, *way)
+        number, record = self._step(store, prefix, *way, removes)
         now = (number, high) if is_front else (low, number)
         if now != bounds:
             # Usually an entry has expired: it must not count any longer.
             store.entries.expire()
         if record is None and low <= number <= high:
-            return (*self._looked_for(store, prefix), None)
+            return self._looked_for(store, prefix, is_front, removes)
         return (*now, record) if now[0] <= now[1] else (QUEUE_START, QUEUE_START - 1, None)
 
     def _step(
-        self, store: Store, prefix: str | None, first: int, last: int, step: int
+        self, store: Store, prefix: str | None, first: int, last: int, step: int, removes: bool
     ) -> tuple[int, Record | None]:
         """The first number with an entry, and that; or without one the number beyond the last, or
         one within: too many are missing."""
         number, end = first, first + _STEPS * step
         while (last - number) * step >= 0 and number != end:
-            record = self._find(store, hutch_key(queue_key(prefix, number), True))
+            record = self._numbered(store, prefix, number, removes)
             if record is not None:
                 return number, record
             number += step
         return number, None
 
-    def _looked_for(self, store: Store, prefix: str | None) -> tuple[int, int]:
-        numbers = []
-        for name in store.keys():
-            place = queue_place(name)
-            if place is not None and place[0] == prefix:
-                numbers.append(place[1])
-        if not numbers:
-            return QUEUE_START, QUEUE_START - 1
-        return min(numbers), max(numbers)
+    def _looked_for(
+        self, store: Store, prefix: str | None, is_front: bool, removes: bool
+    ) -> tuple[int, int, Record | None]:
+        """As _end_of, by a look at all keys."""
+        places = map(queue_place, store.keys())
+        numbers = [place[1] for place in places if place is not None and place[0] == prefix]
+        numbers.sort(reverse=is_front)
+        while numbers:
+            record = self._numbered(store, prefix, numbers[-1], removes)
+            if record is not None:
+                low, high = sorted((numbers[0], numbers[-1]))
+                return low, high, record
+            numbers.pop()
+        return QUEUE_START, QUEUE_START - 1, None
+
+    def _numbered(
+        self, store: Store, prefix: str | None, number: int, removes: bool
+    ) -> Record | None:
+        """The entry of a number. removes: if it has expired, it is removed, and there is none."""
+        name = hutch_key(queue_key(prefix, number), True)
+        record = store.find(name)
+        if removes and record is not None and has_expired(record):
+            self._drop(store, name, record)
+            return None
+        return record
 
 
 def _check(prefix: object, side: str) -> None:
