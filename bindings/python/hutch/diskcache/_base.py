@@ -25,6 +25,7 @@ from ._constants import (
 )
 from ._disk import Disk
 from ._keys import HutchKey, fields, is_long, long_fields
+from ._lock import Holding
 from ._record import Record
 from ._store import Store, open_store, stored_settings
 
@@ -53,25 +54,6 @@ class _Use:
         # lock. _begin_child counts anew.
         if self.process == os.getpid():
             self.cache._end_use()
-
-
-class _Holding:
-    """The writer lock, held by a block. A generator as the block's manager would take longer."""
-
-    __slots__ = ("_store", "_timeout")
-
-    def __init__(self, store: Store, timeout: float | None) -> None:
-        self._store = store
-        self._timeout = timeout
-
-    def __enter__(self) -> Store:
-        store = self._store
-        if store.lock.acquire(self._timeout) == 1 and store.undo is not None:
-            store.begin()
-        return store
-
-    def __exit__(self, *_: object) -> None:
-        self._store.lock.release()
 
 
 _caches: weakref.WeakSet[Base] = weakref.WeakSet()
@@ -228,19 +210,21 @@ class Base:
             if store.undo is not None:
                 yield
                 return
-            store.undo = {}
+            undo = store.undo = {}
             try:
                 yield
             except BaseException:
-                self._take_back(store)
+                if store.undo is undo:  # Else this is a child process: the block is the parent's.
+                    self._take_back(store)
                 raise
             finally:
-                store.undo = None
-                self._remove_files(store)
+                if store.undo is undo or store.undo is None:
+                    store.undo = None
+                    self._remove_files(store)
 
-    def _transact(self, retry: bool = False) -> _Holding:
+    def _transact(self, retry: bool = False) -> Holding:
         """A block that holds the writer lock; Timeout: as in transact."""
-        return _Holding(self._open(), None if retry else self._timeout)
+        return Holding(self._open(), None if retry else self._timeout)
 
     def _take_back(self, store: Store) -> None:
         undo, store.undo = store.undo or {}, None

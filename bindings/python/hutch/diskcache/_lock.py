@@ -6,8 +6,13 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ._constants import Timeout
+
+if TYPE_CHECKING:
+    from ._store import Store
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.005
 _TAKE, _LEAVE = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
@@ -54,19 +59,32 @@ class WriterLock:
             # The parent's threads are not here, and its file would share the parent's lock.
             os.close(self._file)
             self._begin()
-        if not self._threads.acquire(True, -1 if timeout is None else timeout):
-            raise Timeout
-        if not self._depth:
+        depth = self._depth
+        if depth and self._threads._is_owned():  # type: ignore[attr-defined]
+            self._depth = depth = depth + 1
+            return depth
+        try:
+            if not self._threads.acquire(True, -1 if timeout is None else timeout):
+                raise Timeout
             try:
-                try:
-                    _flock(self._file, _TAKE)
-                except BlockingIOError:
-                    self._await_file(timeout)
-            except BaseException:
+                _flock(self._file, _TAKE)
+            except BlockingIOError:
+                self._await_file(timeout)
+            self._depth = 1
+        except BaseException:
+            # A signal's handler may raise after any call, also after one that took a lock.
+            self._give_up()
+            raise
+        return 1
+
+    def _give_up(self) -> None:
+        """Release what a call of acquire that raises may have taken."""
+        if self._threads._is_owned():  # type: ignore[attr-defined]
+            self._depth = 0
+            try:
+                _flock(self._file, _LEAVE)
+            finally:
                 self._threads.release()
-                raise
-        self._depth += 1
-        return self._depth
 
     def _await_file(self, timeout: float | None) -> None:
         if timeout is None:
@@ -85,14 +103,52 @@ class WriterLock:
             except BlockingIOError:
                 pass
 
-    def release(self) -> None:
-        """Release it, once for each acquire, in the thread that holds it."""
-        self._depth -= 1
-        if not self._depth:
-            _flock(self._file, _LEAVE)
-        self._threads.release()
-
     def __del__(self) -> None:
         file = getattr(self, "_file", None)
         if file is not None:
             os.close(file)
+
+
+class Holding:
+    """A block that holds the writer lock of a store.
+
+    A signal's handler may raise at the beginning of each function of Python, and after each call.
+    A generator releases the lock, for its end comes in any case: if __exit__ raises at its
+    beginning, then when the exception has been handled, and its frames go with this object.
+    A generator as the block's manager itself would take longer.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self, store: Store, timeout: float | None) -> None:
+        self._held = _held(store, timeout)
+
+    def __enter__(self) -> Store:
+        return next(self._held)
+
+    def __exit__(self, *_: object) -> None:
+        next(self._held, None)
+
+
+def _held(store: Store, timeout: float | None) -> Iterator[Store]:
+    lock = store.lock
+    depth = lock.acquire(timeout)
+    forks = _forks
+    try:
+        if depth == 1 and store.undo is not None:
+            store.begin()
+        yield store
+    finally:
+        # A garbage collection in another thread may end a generator that was left behind.
+        is_own = True
+        try:
+            is_own = lock._threads._is_owned()  # type: ignore[attr-defined]
+        finally:
+            # A child process of os.fork shares the file's lock with its parent.
+            if is_own and forks == _forks:
+                lock._depth -= 1
+                if not lock._depth:
+                    try:
+                        _flock(lock._file, _LEAVE)
+                    finally:
+                        lock._threads.release()

@@ -34,7 +34,7 @@ from ._accesses import Accesses
 from ._coldest import Coldest
 from ._ends import Ends
 from ._keys import HutchKey, queue_place
-from ._lock import WriterLock
+from ._lock import Holding, WriterLock
 from ._record import FORM, PLACE_AT, Record, RecordForms, charge
 from ._state import NEVER, State
 from ._tags import stored_tag
@@ -60,6 +60,7 @@ def _begin_child() -> None:
     for store in list(_stores.values()):
         # A thread of the parent may have been about to store what they were told of.
         store.ends, store.coldest = Ends(), Coldest()
+        store.begin()
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -103,14 +104,11 @@ class Store:
     def _trust(self) -> None:
         if self.state.is_trusted():
             return
-        self.lock.acquire(None)
-        try:
+        with Holding(self, None):
             if not self.state.is_trusted():
                 places: dict[str | None, tuple[int, int]] = {}
                 self.state.begin(*self.measure(places=places))
                 self._note_queues(places)
-        finally:
-            self.lock.release()
 
     def _note_queues(self, found: dict[str | None, tuple[int, int]]) -> None:
         """Have the bounds of all queues in the state, if it has room. Needs the lock."""
@@ -163,7 +161,7 @@ class Store:
         return self._accesses
 
     def begin(self) -> None:
-        """With the lock just taken: forget the transaction that the parent process was in."""
+        """Forget the transaction that the parent process was in."""
         self.undo = None
         self.replaced_files, self.made_files = [], []
 
