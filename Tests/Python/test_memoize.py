@@ -369,6 +369,20 @@ def test_methods_leave_self_out_by_its_name(cache):
     assert Reader.make(1) == Reader().make(1) == 1 and Reader.double(2) == 4
 
 
+def test_an_inherited_classmethod_is_another_one_for_each_class(cache):
+    class Base:
+        @classmethod
+        def make(cls, n):
+            return f"{cls.__name__} {n}"
+
+    class Derived(Base):
+        pass
+
+    of_base, of_derived = cache.memoize()(Base.make), cache.memoize()(Derived.make)
+    assert (of_base(1), of_derived(1)) == ("Base 1", "Derived 1")
+    assert of_derived.cache_info()[:2] == (0, 1)
+
+
 def test_partials_and_callable_objects(cache):
     def power(base, exponent, *, plus=0):
         return base**exponent + plus

@@ -133,6 +133,9 @@ def name_of(function: Callable[..., Any]) -> str:
             f"{function!r} has no name that tells it from others of its type: "
             'give one by memoize(name="...")'
         )
+    if isinstance(owner, type):
+        # The class of the call, which may have inherited the method.
+        module, qualname = owner.__module__, f"{owner.__qualname__}.{function.__name__}"
     if function.__name__ != "<lambda>":
         return f"{module}.{qualname}"
     digest = _sha256()
