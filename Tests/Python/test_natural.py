@@ -418,6 +418,20 @@ def corpus(source: random.Random) -> list[bytes]:
     return [dumps(value) for value in values]
 
 
+@pytest.mark.parametrize("empty", [(), frozenset(), [], {}, None, 2**70, "\ud800"])
+def test_what_is_written_at_the_deepest_level_is_read(empty):
+    for depth in range(_cbor.DEEPEST - 3, _cbor.DEEPEST + 3):
+        value = empty
+        for _ in range(depth):
+            value = (value,)
+        try:
+            data = dumps(value)
+        except ValueError:
+            continue
+        assert loads(data) == value
+    assert depth > _cbor.DEEPEST
+
+
 # An array and a text that promise more than there is, a tag, and what is nested deeply.
 ODD = [b"\x9b" + b"\xff" * 8, b"\x5a\x7f\xff\xff\xff", b"\xda\x48\x54\x00\x01", b"\x81" * 500]
 

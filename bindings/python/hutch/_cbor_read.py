@@ -53,7 +53,8 @@ class _Reader:
         return count
 
     def read(self, depth: int) -> Any:
-        if depth > 2 * DEEPEST:
+        # A tag is a level of its own here, and an empty tuple at the deepest level has one too.
+        if depth > 2 * DEEPEST + 1:
             raise Unreadable("the value is nested too deeply")
         first = self._raw(1)[0]
         kind, code = first >> 5, first & 31
