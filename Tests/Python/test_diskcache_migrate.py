@@ -106,6 +106,53 @@ def test_a_cache(old, tmp_path, is_open):
         assert (cache.size_limit, cache.cull_limit) == (12345678, 10)
         assert cache.eviction_policy == "least-recently-used"
         assert cache.check() == []
+        # hutch ends the entry, which need not wait for a set.
+        assert cache._open().entries.info("text").expires == pytest.approx(end)
+
+
+@pytest.mark.parametrize("is_fanout", [True, False])
+def test_what_ends_early_leaves_the_settings(tmp_path, is_fanout):
+    """Else a new directory that is used as it is would never evict."""
+    path = tmp_path / "old" / "000" if is_fanout else tmp_path / "old"
+    shard = Old(path, size_limit=1_000_000, eviction_policy="least-recently-used", cull_limit=7)
+    for number in range(3):
+        shard.put(number, number, expire=time.time() + 1000)
+    shard.close()
+
+    def stop(done, _):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        migrate(tmp_path / "old", tmp_path / "new", progress=stop)
+    with Cache(tmp_path / "new" / "000" if is_fanout else tmp_path / "new") as cache:
+        assert (cache.cull_limit, cache.eviction_policy) == (7, "least-recently-used")
+        assert cache.size_limit == 1_000_000 and list(cache) == [0, 1]
+
+
+def test_nothing_is_evicted_meanwhile(tmp_path):
+    old = Old(tmp_path / "old", size_limit=1000, cull_limit=10)
+    for number in range(100):
+        old.put(number, "x" * 100)
+    old.close()
+    assert migrate(tmp_path / "old", tmp_path / "new").copied == 100
+    with Cache(tmp_path / "new") as cache:
+        assert len(cache) == 100
+        cache["more"] = 1
+        assert len(cache) == 91
+
+
+def test_a_fanout_cache_without_one_of_its_shards(tmp_path):
+    """The others are as many as they were: a key's shard depends on their number."""
+    for number in (0, 2, 3):
+        shard = Old(tmp_path / "old" / f"{number:03d}", size_limit=1000)
+        shard.put(f"in {number}", number)
+        shard.close()
+    assert migrate(tmp_path / "old", tmp_path / "new").copied == 3
+    with Cache(tmp_path / "new" / "001") as shard:
+        assert shard.size_limit == 1000
+    with FanoutCache(tmp_path / "new", shards=4) as cache:
+        assert [cache.get(f"in {number}") for number in range(4)] == [0, None, 2, 3]
 
 
 def test_pickles_when_asked_for(old, tmp_path):

@@ -75,12 +75,16 @@ class _Migration:
         self._problems: list[str] = []
 
     def fill(self, directories: list[Path], new: Any) -> None:
-        """Copy the entries of directories into a cache, which culls none of them meanwhile."""
-        limit = new.cull_limit
-        new.reset("cull_limit", 0)
+        """Copy the entries of directories into a cache, which evicts none of them meanwhile."""
+        # Not in the stored settings, which would stay if the copy does not come to its end.
+        caches = new._shards if isinstance(new, FanoutCache) else (new,)
+        policy = new.eviction_policy
+        for cache in caches:
+            cache.reset("eviction_policy", "none", update=False)
         for old in directories:
             self._copy_all(old, new)
-        new.reset("cull_limit", limit)
+        for cache in caches:
+            cache.reset("eviction_policy", policy, update=False)
 
     def _copy_all(self, old: Path, new: Any) -> None:
         disk = (PickleDisk if self._pickle else Disk)(str(old))
@@ -165,17 +169,18 @@ def _settings(directory: Path) -> dict[str, Any]:
     return kept
 
 
-def _directories(old: Path) -> tuple[list[Path], bool]:
-    """The directories of a Cache or of a FanoutCache's shards, and whether it is the latter."""
+def _directories(old: Path) -> tuple[list[Path], int]:
+    """The directories of a Cache or of a FanoutCache's shards, and the number of these, of which
+    one may be missing; 0: it is a Cache's."""
     if (old / DBNAME).is_file():
-        return [old], False
+        return [old], 0
     shards = [old / f"{number:03d}" for number in range(1000)]
     found = [shard for shard in shards if (shard / DBNAME).is_file()]
     if not found:
         raise FileNotFoundError(
             f"{old} is no directory of python-diskcache: neither it nor 000 in it has {DBNAME}"
         )
-    return found, True
+    return found, int(found[-1].name) + 1
 
 
 def migrate(
@@ -199,18 +204,18 @@ def migrate(
     source, target = Path(old).expanduser(), Path(new).expanduser()
     if target.exists() and (source.samefile(target) or any(target.iterdir())):
         raise FileExistsError(f"{target} is not empty: give the path of a new directory")
-    directories, is_fanout = _directories(source)
+    directories, shards = _directories(source)
     disk = PickleDisk if pickle else Disk
     further = []
-    if is_fanout:
+    if shards:
         folders = [source / kind for kind in ("cache", "deque", "index")]
         further = [each.parent for folder in folders for each in sorted(folder.rglob(DBNAME))]
     migration = _Migration(pickle, progress, sum(map(_count, directories + further)))
     settings = _settings(directories[0])
-    if is_fanout:
+    if shards:
         if "size_limit" in settings:
-            settings["size_limit"] *= len(directories)
-        with FanoutCache(target, shards=len(directories), disk=disk, **settings) as fanout:
+            settings["size_limit"] *= shards
+        with FanoutCache(target, shards=shards, disk=disk, **settings) as fanout:
             migration.fill(directories, fanout)
     else:
         with Cache(target, disk=disk, **settings) as cache:
