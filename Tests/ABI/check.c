@@ -211,7 +211,11 @@ int scale(void) {
   return asked <= 0 ? 1 : asked == 1 ? 10 : asked;
 }
 
-int repeats(int count) { return scale() == 1 ? count / SANITIZED_BY : count * scale(); }
+int repeats(int count) {
+  enum { LEAST = 4 };
+  if (scale() > 1) return count * scale();
+  return count / SANITIZED_BY > LEAST ? count / SANITIZED_BY : count < LEAST ? count : LEAST;
+}
 
 uint64_t next_random(uint64_t *state) {
   uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));

@@ -34,8 +34,8 @@ static hutch_status work(void *context, hutch_task *task) {
   return HUTCH_OK;
 }
 
-/* A sanitizer makes a fork ten times as long: there half of them, for what it may see. */
-enum { FORKS = SANITIZED_BY == 1 ? 60 : 30 };
+/* A sanitizer makes a fork ten times as long: there a quarter of them, for what it may see. */
+enum { FORKS = SANITIZED_BY == 1 ? 60 : 15 };
 
 static void fork_often(crowd *c) {
   for (int i = 0; i < FORKS * scale(); i++) {

@@ -194,7 +194,7 @@ typedef struct reads {
 static void walk_or_read(void *context, int index) {
   reads *r = context;
   uint64_t state = 1;
-  for (int i = 0; index == 0 && i < (SANITIZED_BY == 1 ? 10 : 4) * scale(); i++) {
+  for (int i = 0; index == 0 && i < (SANITIZED_BY == 1 ? 10 : 2) * scale(); i++) {
     hutch_cache *memory = tier_of(r->cache, HUTCH_TIER_MEMORY);
     CHECK_OK(hutch_clear(memory));
     CHECK_OK(hutch_close(memory));

@@ -410,7 +410,7 @@ enum { KEYS = 40 };
 static void remove_or_put(void *context, int index) {
   traffic *t = context;
   if (index == 0) {
-    for (int i = 0; i < 200 * scale(); i++)
+    for (int i = 0; i < repeats(200); i++)
       CHECK_OK(hutch_remove_tagged(t->cache, KEY("red"), NULL));
     atomic_store(&t->ends, 1);
     return;

@@ -51,7 +51,7 @@ enum { COUNTERS = 8 };
 static void increment(void *context, int index) {
   shared *s = context;
   uint64_t state = thread_seed(s, index);
-  for (int i = 0; i < 1500 * scale(); i++) {
+  for (int i = 0; i < repeats(1500); i++) {
     uint32_t key = (uint32_t)(next_random(&state) % COUNTERS);
     int64_t delta = (int64_t)(next_random(&state) % 2001) - 1000, sum;
     CHECK_OK(hutch_increment(s->cache, &key, sizeof key, delta, 0, NULL, &sum));
@@ -75,7 +75,7 @@ TEST(increments_add_up) {
 static void swap(void *context, int index) {
   shared *s = context;
   (void)index;
-  for (int i = 0; i < 300 * scale(); i++)
+  for (int i = 0; i < repeats(300); i++)
     for (;;) {
       hutch_value *value = NULL;
       hutch_status status = hutch_get(s->cache, KEY("n"), &value);
@@ -99,7 +99,7 @@ static void swap(void *context, int index) {
 static void check_swaps(shared *s) {
   int64_t sum;
   CHECK_OK(hutch_increment(s->cache, KEY("n"), 0, 0, NULL, &sum));
-  CHECK_EQUAL(THREADS * 300 * scale(), sum);
+  CHECK_EQUAL(THREADS * repeats(300), sum);
 }
 
 TEST(no_swap_is_lost) {
@@ -215,7 +215,7 @@ static void use_everything(void *context, int index) {
   shared *s = context;
   enum { KEYS = 40 };
   uint64_t state = thread_seed(s, index);
-  for (int i = 0; i < 1500 * scale(); i++) {
+  for (int i = 0; i < repeats(1500); i++) {
     uint64_t key = next_random(&state) % KEYS, what = next_random(&state) % 100;
     hutch_value *value = NULL;
     hutch_entry_info info = {.struct_size = sizeof info};
@@ -283,7 +283,7 @@ static void race_for_the_newest(void *context, int index) {
   enum { KEYS = 4 };
   uint64_t state = thread_seed(s, index);
   if (index == 0) {
-    for (uint64_t i = 1; i <= (uint64_t)(1200 * scale()); i++) {
+    for (uint64_t i = 1; i <= (uint64_t)repeats(1200); i++) {
       uint64_t key = i % KEYS;
       CHECK_OK(put_told(s->cache, key, i, i % 50));
       atomic_store(&s->sums[key], i);
@@ -324,7 +324,7 @@ static void check_tiers_agree(shared *s) {
 
 static void put_same_keys(void *context, int index) {
   shared *s = context;
-  for (int i = 0; i < 300 * scale(); i++) {
+  for (int i = 0; i < repeats(300); i++) {
     for (uint64_t key = 0; key < 3; key++)
       CHECK_OK(put_told(s->cache, key, (uint64_t)(i * THREADS + index), 20));
     pthread_barrier_wait(&s->barrier);
@@ -346,7 +346,7 @@ static void put_to_the_limit(void *context, int index) {
   shared *s = context;
   uint64_t state = thread_seed(s, index);
   hutch_cache *disk = s->disk ? tier_of(s->cache, HUTCH_TIER_DISK) : NULL;
-  for (int round = 0; round < 60 * scale(); round++) {
+  for (int round = 0; round < repeats(60); round++) {
     for (int i = 0; i < 8; i++)
       CHECK_OK(put_told(s->cache, next_random(&state) % 500, 1, next_random(&state) % 2000));
     /* Every put has returned. */
@@ -371,7 +371,7 @@ TEST(limits_hold_whoever_puts) {
 static void change_limits(void *context, int index) {
   shared *s = context;
   uint64_t state = thread_seed(s, index);
-  for (int i = 0; i < 400 * scale(); i++) {
+  for (int i = 0; i < repeats(400); i++) {
     if (index > 0) {
       CHECK_OK(put_told(s->cache, next_random(&state) % 500, 1, 100));
       continue;

@@ -375,7 +375,7 @@ static void put_or_trim(void *context, int index) {
   crowd *c = context;
   uint64_t state = seed() + (uint64_t)index;
   if (index > 0) {
-    for (int i = 0; i < 20000 * scale(); i++) {
+    for (int i = 0; i < repeats(20000); i++) {
       uint32_t key = (uint32_t)(next_random(&state) % 5000);
       if (next_random(&state) % 2)
         put_costing(c->cache, key, 1 + key % 50);
@@ -397,7 +397,7 @@ static void put_or_trim(void *context, int index) {
 static void put_and_trim(void *context, int index) {
   crowd *c = context;
   uint64_t state = seed() + (uint64_t)index;
-  for (int i = 0; i < 1000 * scale(); i++) {
+  for (int i = 0; i < repeats(1000); i++) {
     for (int n = 0; n < 10; n++)
       put_costing(c->cache, (uint32_t)(next_random(&state) % 100), 1 + next_random(&state) % 50);
     hutch_trim_spec spec = {.struct_size = sizeof spec,
