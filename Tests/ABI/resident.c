@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { limit = 32 << 20, small_limit = 8 << 20, most_threads = 4 };
+/* The heap and the table take another way below 16 MB. */
+enum { limit = 20 << 20, small_limit = 8 << 20, most_threads = 4 };
 
 typedef struct phase {
   int threads, least, most;
