@@ -17,7 +17,7 @@ from pathlib import Path
 import hutch
 import hypothesis
 import pytest
-from conftest import NO_LIMITS, SEED, Clock
+from conftest import IS_WHOLE, NO_LIMITS, SEED, Clock
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-EXAMPLES = 500 if os.environ.get("HUTCH_LONG") else 25
+EXAMPLES = 500 if os.environ.get("HUTCH_LONG") else 25 if IS_WHOLE else 10
 PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("HUTCH_SHRINK") else [])]
 THRESHOLD = 1000
 

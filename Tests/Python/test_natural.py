@@ -20,7 +20,7 @@ import zoneinfo
 
 import hutch
 import pytest
-from conftest import SEED
+from conftest import SEED, examples
 from hutch import _cbor
 from hutch._cbor import Unreadable, dumps
 from hutch._cbor_read import loads
@@ -114,7 +114,7 @@ def same(one, other) -> bool:
 # ---------------------------------------------------------------------- values
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @seeded(SEED)
 @given(VALUES)
 @example(2**64)
@@ -229,7 +229,7 @@ def test_an_array_of_texts_with_a_character_that_is_none():
 # ------------------------------------------------------------------------ keys
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @seeded(SEED)
 @given(KEYS)
 @example(("u", 7))
@@ -252,7 +252,7 @@ def test_a_natural_key_comes_back_as_what_is_equal(key):
     assert hutch.key_to_bytes(again) == raw
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @seeded(SEED)
 @given(st.data())
 def test_equal_keys_are_equal_bytes_and_others_are_not(data):
@@ -461,7 +461,8 @@ def test_mutated_bytes_are_a_value_or_unreadable(seed):
     seeds = corpus(source)
     ran.clear()
     readable = 0
-    for _ in range(5_000):
+    count = examples(5_000)
+    for _ in range(count):
         data = mutated(source.choice(seeds), source, seeds)
         try:
             value = loads(data)
@@ -473,7 +474,7 @@ def test_mutated_bytes_are_a_value_or_unreadable(seed):
             dumps(value)
         except (TypeError, ValueError):
             pass
-    assert ran == [] and 0 < readable < 5_000
+    assert ran == [] and 0 < readable < count
 
 
 def test_mutated_bytes_in_a_directory_are_misses(directory, seed):
