@@ -45,9 +45,9 @@ def finished(
     )
 
 
-def run(code: str, *arguments: Any) -> str:
+def run(code: str, *arguments: Any, **changed: str) -> str:
     """Run Python code in a new process; what it prints. Fails if it fails or complains."""
-    done = finished("-W", "error", "-c", textwrap.dedent(code), *arguments)
+    done = finished("-W", "error", "-c", textwrap.dedent(code), *arguments, **changed)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr}"
     assert done.stderr == "", done.stderr
     return done.stdout

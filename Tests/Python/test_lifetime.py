@@ -120,6 +120,87 @@ def test_close_while_others_work(directory, puts):
     assert sorted(ended) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_what_is_collected_with_its_user(directory, pure):
+    """A collection releases the handles of a cycle before it calls __del__ of the cycle's objects:
+    these get an error, or what they ask for, and no crash."""
+    run(
+        f"""
+        import gc
+        import hutch
+        gc.disable()
+        class User:
+            def __init__(self):
+                self.cache = hutch.Cache({str(directory)!r}, queue=hutch.Queue(1))
+                self.view, self.disk = self.cache.memory, self.cache.disk
+                self.queue, self.port = hutch.Queue(1), hutch.Port()
+                self.group, self.writer = hutch.Group(self.queue), self.cache.writer("file")
+                self.itself = self
+            def __del__(self):
+                for call in (
+                    lambda: self.cache.set("a", 1),
+                    lambda: self.cache.get("a"),
+                    lambda: len(self.cache),
+                    lambda: self.cache.load("b", lambda key: (key,)),
+                    lambda: self.cache.set_many({{"a": 1}}),
+                    lambda: self.cache.directory,
+                    lambda: self.cache.memory,
+                    lambda: self.view.set("a", 1),
+                    lambda: self.view.get("a"),
+                    lambda: list(self.disk),
+                    lambda: self.queue.cancel_all(),
+                    lambda: self.group.start(),
+                    lambda: self.port.drain(),
+                    lambda: self.writer.write(b"bytes"),
+                ):
+                    try:
+                        call()
+                    except hutch.Error:
+                        pass
+                    calls.append(call)
+                self.cache.close()
+                calls.append(None)
+        for _ in range(20):
+            calls = []
+            User()
+            assert not calls
+            gc.collect()
+            assert len(calls) == 15, calls
+        """,
+        HUTCH_PURE=pure,
+    )
+
+
+def test_a_generator_within_a_transaction_is_collected_with_its_cache(tmp_path):
+    run(
+        f"""
+        import gc, os
+        from hutch.diskcache import Cache
+        gc.disable()
+        def hold(cache):
+            with cache.transact():
+                cache["a"] = 2
+                yield
+        def leave():
+            cache = Cache({str(tmp_path)!r})
+            cache["a"] = 1
+            holder = hold(cache)
+            next(holder)
+            both = [cache, holder]
+            both.append(both)
+        import sys
+        ignored = []
+        sys.unraisablehook = lambda each: ignored.append(each.exc_type)
+        for _ in range(3):
+            leave()
+            gc.collect()
+            with Cache({str(tmp_path)!r}, timeout=0) as cache:
+                cache["a"] = 3
+        assert OSError not in ignored, ignored
+        """
+    )
+
+
 def test_a_collected_cache_is_closed(directory):
     cache = hutch.Cache(directory, disk=hutch.TierLimits(count=5))
     cache["k"] = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
 from ctypes import byref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from . import _structs
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
-from ._handles import Handle
+from ._handles import Handle, release_with
 from ._library import lib
 from ._options import put_options
 from ._paths import path_bytes
@@ -46,7 +45,7 @@ class Writer(Handle):
         self._cache = cache
         self._pointer = pointer
         self._has_ended = False
-        weakref.finalize(self, lib.hutch_writer_release, pointer).atexit = False
+        release_with(self, lib.hutch_writer_release, pointer)
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append data; returns its size in bytes. TooLargeError: no tier accepts so much."""

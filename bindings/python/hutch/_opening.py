@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import _structs
 from ._ending import forget_cache, forget_open, note_cache
 from ._errors import Error, OptionsDifferWarning, Status, check, failure
+from ._handles import release_with
 from ._library import lib
 from ._limits import numbers_of
 from ._paths import directory_bytes
@@ -47,7 +48,7 @@ def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str
     cache._attach(handle_of(pointer), path is None, type(cache._forms) is Forms, True)
     if chosen["objects"]:
         cache._code_objects()
-    weakref.finalize(cache, lib.hutch_cache_release, pointer).atexit = False
+    release_with(cache, lib.hutch_cache_release, cache._pointer)
     cache._number = next(_numbers)
     _own_closing(cache, pointer)
 
@@ -122,7 +123,7 @@ def open_view(view: TierView, cache: Cache, tier: Tier) -> None:
     view._attach(handle_of(pointer), False, type(view._forms) is Forms, False)
     if view._has_object_codec:
         view._code_objects()
-    weakref.finalize(view, lib.hutch_cache_release, pointer).atexit = False
+    release_with(view, lib.hutch_cache_release, pointer)
 
 
 def handle_of(pointer: Any) -> int:

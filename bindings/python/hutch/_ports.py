@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from ctypes import byref
 
 from . import _structs
 from ._errors import Status, check
-from ._handles import Handle
+from ._handles import Handle, release_with
 from ._library import lib
 from ._units import uint64
 
@@ -26,7 +25,7 @@ class Port(Handle):
     def __init__(self) -> None:
         self._pointer = _structs.PortPointer()
         check(lib.hutch_port_create(byref(self._pointer)))
-        weakref.finalize(self, lib.hutch_port_release, self._pointer).atexit = False
+        release_with(self, lib.hutch_port_release, self._pointer)
 
     def fileno(self) -> int:
         """A descriptor that is readable while completions wait: poll it, do not read it."""

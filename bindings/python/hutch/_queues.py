@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from ctypes import byref
 from typing import Any, Callable
 
 from . import _structs
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, check
-from ._handles import Handle
+from ._handles import Handle, release_with
 from ._library import lib
 from ._ports import Port
 from ._settings import PRIORITIES, choice
@@ -46,7 +45,7 @@ class Group(Handle):
     def __init__(self, queue: Queue) -> None:
         self._pointer = _structs.GroupPointer()
         check(lib.hutch_group_create(queue._pointer, byref(self._pointer)))
-        weakref.finalize(self, lib.hutch_group_release, self._pointer).atexit = False
+        release_with(self, lib.hutch_group_release, self._pointer)
 
     def start(
         self, done: Callable[[Tally], Any] | None = None, *, port: Port | None = None
@@ -111,7 +110,7 @@ class Queue(Handle):
         self._is_closed = False
         # Its tasks may be a cache's too.
         self._serves_caches = False
-        weakref.finalize(self, lib.hutch_queue_release, pointer).atexit = False
+        release_with(self, lib.hutch_queue_release, pointer)
 
     @classmethod
     def _of(cls, cache: Any) -> Queue:

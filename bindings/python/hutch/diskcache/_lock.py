@@ -104,8 +104,8 @@ class WriterLock:
                 pass
 
     def __del__(self) -> None:
-        file = getattr(self, "_file", None)
-        if file is not None:
+        file, self._file = getattr(self, "_file", -1), -1
+        if file >= 0:
             os.close(file)
 
 
@@ -149,6 +149,7 @@ def _held(store: Store, timeout: float | None) -> Iterator[Store]:
                 lock._depth -= 1
                 if not lock._depth:
                     try:
-                        _flock(lock._file, _LEAVE)
+                        if lock._file >= 0:  # Else it was collected with this, and closed before.
+                            _flock(lock._file, _LEAVE)
                     finally:
                         lock._threads.release()
