@@ -6,6 +6,7 @@ import gc
 
 import hutch
 import pytest
+from processes import run
 
 LARGE = bytes(range(256)) * 4096
 
@@ -68,6 +69,30 @@ def test_held_values_are_counted_until_the_view_ends():
         view.release()
         del view
         assert cache.stats().memory.held_bytes == 0
+
+
+def test_a_view_is_read_as_it_is_collected():
+    run(
+        """
+        import gc
+        import hutch
+        gc.disable()
+        seen = []
+        class User:
+            def __init__(self, cache):
+                # So large that its memory goes back to the system at once.
+                self.view = cache.pin("key")
+                self.itself = self
+            def __del__(self):
+                seen.append(bytes(self.view[-3:]))
+        with hutch.Cache(memory="200 MB") as cache:
+            cache["key"] = b"x" * 40_000_000
+            User(cache)
+            del cache["key"]
+            gc.collect()
+            assert seen == [b"xxx"] and cache.stats().memory.held_count == 0
+        """
+    )
 
 
 def test_a_view_cannot_be_written(cache):
