@@ -71,7 +71,7 @@ extension Cache {
     guard let storage, scope != .memory else { return 0 }
     assert(ThreadState.isInside)
     return try inOrder
-      ? versionBelow(key, hash, at: moment, in: scope, storage)
+      ? versionBelow(key, hash, at: moment, in: scope, storage).version
       : infoBelowMemory(key, hash, at: moment, in: scope, storage)?.record.version ?? 0
   }
 

@@ -83,24 +83,28 @@ extension Cache {
     defer { order.stripes.unlock(stripe) }
     // The entry may leave memory meanwhile, so memory is asked first.
     if memory.has(key, hash, at: moment) { return false }
-    return try versionBelow(key, hash, at: moment, in: .whole, storage) == 0
+    return try versionBelow(key, hash, at: moment, in: .whole, storage).version == 0
   }
 
   /// The version of the existing entry, 0 if there is none, for a caller that holds the stripe and
-  /// has asked memory. No entry comes up then, but by a commit of this process that evicts the row
-  /// which it writes.
+  /// has asked memory; and whether there is one that has expired. No entry comes up then, but by a
+  /// commit of this process that evicts the row which it writes.
   @inline(never)
   func versionBelow(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, _ storage: any Storage
-  ) throws(Failure) -> UInt64 {
+  ) throws(Failure) -> (version: UInt64, hasExpired: Bool) {
     let counter = coherence?.mark(hash)
-    if let stored = try infoBelow(key, hash, at: moment, storage) { return stored.version }
-    guard let counter, scope == .whole else { return 0 }
+    var hasExpired = false
+    if let stored = try infoBelow(key, hash, at: .first, storage) {
+      hasExpired = stored.isExpired(at: moment.time, under: storage.limits.ages)
+      if !hasExpired { return (stored.version, false) }
+    }
+    guard let counter, scope == .whole else { return (0, hasExpired) }
     let block = memory.peekDuringCommit(key, hash, at: moment)
-    if let block = block.unowned { return block.version }
-    if coherence?.mark(hash) == counter { return 0 }
+    if let block = block.unowned { return (block.version, false) }
+    if coherence?.mark(hash) == counter { return (0, hasExpired) }
     // A commit has ended. An older copy does not count any more; the commit may have put the entry.
-    if let stored = try infoBelow(key, hash, at: moment, storage) { return stored.version }
-    return memory.version(key, hash, at: moment)
+    if let stored = try infoBelow(key, hash, at: moment, storage) { return (stored.version, false) }
+    return (memory.version(key, hash, at: moment), hasExpired)
   }
 }

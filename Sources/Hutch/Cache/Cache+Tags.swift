@@ -87,9 +87,12 @@ extension Cache {
     let hash = memory.hash(key)
     while true {
       let moment = clock.moment()
-      guard let block = memory.peek(key, hash, at: moment), block.unowned.hasTag(tag) else {
+      guard let block = memory.peek(key, hash, at: moment) else {
+        // Under other ages it would be back.
+        memory.reclaim(key, hash, at: moment)
         return false
       }
+      guard block.unowned.hasTag(tag) else { return false }
       let removed = try removeFromMemory(
         key, hash, at: moment, condition: .version(block.unowned.version))
       if removed != nil { return true }
@@ -139,8 +142,12 @@ extension Cache {
   ) throws(Failure) -> SubmittedRemoval? {
     while true {
       var version: UInt64 = 0
-      try self.tag(of: key, in: scope) { if $1.hasSameBytes(as: tag) { version = $0 } }
-      if version == 0 { return nil }
+      var hasOtherTag = false
+      try self.tag(of: key, in: scope) {
+        if $1.hasSameBytes(as: tag) { version = $0 } else { hasOtherTag = true }
+      }
+      if hasOtherTag { return nil }
+      // 0: the entry has gone or has expired. The removal is of what has expired.
       let removal = submitRemoval(
         key, at: clock.current, in: scope, wantsValue: false, ifVersion: version, to: storage)
       if !removal.isSuperseded { return removal }
@@ -154,7 +161,7 @@ extension Cache {
     var removed: UInt64 = 0
     var position: UInt64 = 0
     while memory.blocks(
-      after: &position, limit: Cache.removalsTogether, at: moment, areObjects: true,
+      after: &position, limit: Cache.removalsTogether, at: .first, areObjects: true,
       visit: { block in
         guard block.hasTag(tag) else { return }
         let hash = memory.hash(ofObject: block.key)

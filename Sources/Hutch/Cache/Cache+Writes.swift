@@ -243,16 +243,20 @@ extension Cache {
       // version leaves it its place (WriteBackQueue.makeWay). Memory is asked first.
       let resident =
         scope == .disk && writeBack.mayHaveDirty ? memory.version(key, hash, at: moment) : 0
-      let version = try currentVersion(key, hash, at: moment, in: scope, inOrder: true)
+      var version = versionInMemory(key, hash, at: moment, in: scope)
+      var hasExpired = false
+      if version == 0 {
+        (version, hasExpired) = try versionBelow(key, hash, at: moment, in: scope, storage)
+      }
       write.version = version == 0 ? resident : 0
       if version == 0 && seen ?? 0 == 0 {
         // A key without an entry costs no commit. If it has none because of a write that is not
-        // committed, this removal is committed too: its answer must hold after a kill, and for
-        // other processes. A store that is out of service cannot tell, and must not have the entry
-        // when it is back in service.
+        // committed, or because the entry has expired, this removal is committed too: its answer
+        // must hold after a kill, for other processes, and under other ages. A store that is out of
+        // service cannot tell, and must not have the entry when it is back in service.
         let isUp = storage.isUp
         if !isUp && seen != nil { return WritePlan(.keep, .nothing) }
-        write.need = isUp ? .ifPending : .ifHeld
+        write.need = isUp && !hasExpired ? .ifPending : .ifHeld
         if seen != nil && coherence != nil {
           try leave(.absent, to: &write, key, hash, at: moment, in: scope, storage)
         }
@@ -303,6 +307,8 @@ extension Cache {
       removal.plan.memory == .drop && !removal.write.condition.isOfCaller
       && (isOfEntry || coherence == nil || order.stripes.state(stripe).hasNothingPending)
     let copy = dropsCopy ? memory.remove(key, hash, at: moment) : nil
+    // As of the store's entry: under other ages it would be back.
+    if !dropsCopy && removal.plan.memory == .drop { memory.reclaim(key, hash, at: moment) }
     if let copy = copy.unowned, !isOfEntry {
       // A copy that counts no more.
       tellGone(key, hash, copy.version, .replaced, .memory)

@@ -13,6 +13,8 @@
 /// Other ways there are only for what is written meanwhile; the looks are repeated then. Whether
 /// memory's copy counts as backed, and whether the store's has expired, plays no part: an entry
 /// is there as long as one tier has it.
+///
+/// A walk for a removal meets the keys of expired entries too: under other ages they would be back.
 final class WholeWalk {
   private let handle: Handle
   /// The prefix of the keys.
@@ -87,7 +89,7 @@ final class WholeWalk {
   }
 
   /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether
-  /// there still are entries is not asked.
+  /// there still are entries, or only expired ones, is not asked.
   func take(
     most: Int, into pointers: inout GrowingArray<UnsafeRawPointer?>,
     _ sizes: inout GrowingArray<Int>
@@ -110,7 +112,7 @@ final class WholeWalk {
     page.begin(room: room)
     next = 0
     let cache = handle.cache
-    let moment = cache.clock.current
+    let moment = asksForEach ? cache.clock.current : .first
     var newest = cache.versions.last
     if cache.writeBack.mayHaveDirty {
       try lookThroughMemory(at: moment)

@@ -27,7 +27,7 @@ struct LogWrite {
   /// True: a put with an older version than the entry that is there is not carried out.
   var yieldsToNewer = true
   /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing, unless a
-  /// loss of power might bring one back.
+  /// loss of power or other ages might bring one back.
   var isOfExisting = false
 
   /// The outcome of a put: stored; `none`, if a newer version superseded it; too large, or no
@@ -134,17 +134,17 @@ extension LogStore {
       return
     }
     if write.isOfExisting && write.existing == 0 {
-      // The entry that is there has expired, or is of another codec.
+      // The entry that is there has expired, or is of another codec: then it stays.
+      let isKept = write.existed
       write.existed = false
+      if isKept { return }
+      if let match { noteExpired(match.entry) }
       // The counter stays: no read finds less than before, and memory may have an entry.
-      if match == nil { remove(write.key, write.hash, nil, at: moment) }
+      remove(write.key, write.hash, match, at: moment)
       return
     }
     setMark(of: &write)
-    if let match, !write.existed, write.kind != .touch {
-      counters.expirations.count()
-      observer?.storeDrops(match.entry.key, match.entry.version, .expired)
-    }
+    if let match, !write.existed, write.kind != .touch { noteExpired(match.entry) }
     switch write.kind {
     case .put:
       // The newest version stays, in whatever order the writes come.
@@ -172,6 +172,16 @@ extension LogStore {
       guard let match, write.existed else { return }
       write.existed = try touch(match, write, at: moment)
     }
+  }
+
+  /// A write meets an entry that has expired, and takes its place.
+  @inline(never)
+  private func noteExpired(_ entry: LogEntry.Head) {
+    counters.expirations.count()
+    guard let observer else { return }
+    observer.storeDrops(entry.key, entry.version, .expired)
+    // Memory may keep its copy, which another age keeps alive.
+    owed.add(entry.key, entry.version)
   }
 
   /// Begins to step the key's counter. If no other process has the directory open, the counter

@@ -30,9 +30,9 @@ extension MemoryTier {
     return reference
   }
 
-  /// Removes an entry that a read found expired.
+  /// Removes an entry if it has expired.
   @inline(never)
-  private func reclaim(_ key: Bytes, _ hash: UInt64, at: Moment) {
+  func reclaim(_ key: Bytes, _ hash: UInt64, at: Moment) {
     var departures = makeDepartures()
     with(hash) { shard, hash in
       shard.reclaim(key, hash, at: at, budget, into: &departures)

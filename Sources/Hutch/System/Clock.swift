@@ -13,6 +13,10 @@ struct Moment {
   /// No time is earlier: the year 1823.
   fileprivate static let earliest: Int64 = -1 << 62
 
+  /// A moment before all entries: a look of this moment finds the expired ones too, but for those
+  /// whose own time to live has no length.
+  static var first: Moment { Moment(word: earliest) }
+
   /// A time that is known.
   static func at(_ time: Int64) -> Moment { Moment(word: max(time, earliest)) }
 

@@ -1,0 +1,183 @@
+/* The ages of tiers: removals of entries that have expired by them, and reads in memory that keep an
+   entry on disk alive. */
+#include "check.h"
+
+enum { AGE = 10 };
+
+/* ---------------------------------------------- removals of what has expired */
+
+static void set_ages(hutch_cache *cache, int64_t time_to_live, int64_t time_to_idle) {
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  limits.memory.time_to_live = limits.disk.time_to_live = time_to_live;
+  limits.memory.time_to_idle = limits.disk.time_to_idle = time_to_idle;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+}
+
+static void remove_it(hutch_cache *cache) {
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(cache, KEY("key")));
+}
+
+static void pop_it(hutch_cache *cache) {
+  hutch_value *value;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, KEY("key"), &value));
+}
+
+static void remove_many(hutch_cache *cache) {
+  const void *keys[] = {"key"};
+  size_t sizes[] = {3};
+  hutch_batch *batch;
+  CHECK_OK(hutch_remove_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_batch_status(batch, 0));
+  hutch_batch_release(batch);
+}
+
+static void remove_by_prefix(hutch_cache *cache) {
+  uint64_t removed = 7;
+  CHECK_OK(hutch_remove_prefix(cache, KEY("ke"), &removed));
+  CHECK_EQUAL(0, removed);
+}
+
+static void remove_by_tag(hutch_cache *cache) {
+  uint64_t removed = 7;
+  CHECK_OK(hutch_remove_tagged(cache, KEY("tag"), &removed));
+  CHECK_EQUAL(0, removed);
+}
+
+static const struct removal {
+  const char *name;
+  void (*run)(hutch_cache *);
+} removals[] = {{"remove", remove_it},
+                {"pop", pop_it},
+                {"remove_many", remove_many},
+                {"remove_prefix", remove_by_prefix},
+                {"remove_tagged", remove_by_tag}};
+
+static void put_tagged(hutch_cache *cache, const char *key, const char *tag) {
+  hutch_put_options options = put_options();
+  options.tag = tag;
+  options.tag_size = strlen(tag);
+  CHECK_OK(hutch_put(cache, KEY(key), KEY("value"), &options, NULL));
+}
+
+/* Puts an entry that is removed once it has expired, and another one with the same ages. */
+static void expires_removed_and_stays_away(kind k, const struct removal *removal,
+                                           hutch_options *options, bool by_idling,
+                                           bool on_disk_alone) {
+  test_clock clock = {0};
+  use_clock(options, &clock);
+  options->flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *whole = open_cache(k == IN_MEMORY ? NULL : scratch("cache").text, options);
+  hutch_cache *cache = whole;
+  if (k == MEMORY_VIEW) cache = tier_of(whole, HUTCH_TIER_MEMORY);
+  if (k == DISK_VIEW) cache = tier_of(whole, HUTCH_TIER_DISK);
+  int64_t age = AGE * HUTCH_SECOND;
+  set_ages(whole, by_idling ? HUTCH_FOREVER : age, by_idling ? age : HUTCH_FOREVER);
+  put_tagged(cache, "key", "tag");
+  put_tagged(cache, "other", "another");
+  if (on_disk_alone) {
+    hutch_cache *memory = tier_of(whole, HUTCH_TIER_MEMORY);
+    CHECK_OK(hutch_clear(memory));
+    hutch_cache_release(memory);
+  }
+  clock.now += age + HUTCH_SECOND;
+  removal->run(cache);
+  set_ages(whole, by_idling ? HUTCH_FOREVER : 100 * age, by_idling ? 100 * age : HUTCH_FOREVER);
+  CHECK_MISSING(cache, "key");
+  /* As the removed one would be. */
+  CHECK_TEXT(cache, "other", "value");
+  if (cache != whole) hutch_cache_release(cache);
+  CHECK_OK(hutch_close(whole));
+  if (k == IN_MEMORY) return;
+  whole = open_cache(scratch("cache").text, options);
+  if (k != MEMORY_VIEW) CHECK_MISSING(whole, "key");
+  CHECK_OK(hutch_close(whole));
+  CHECK_OK(hutch_destroy(scratch("cache").text));
+}
+
+static void for_each_removal(kind k, uint32_t sharing, uint32_t durability, bool on_disk_alone) {
+  static char note[64];
+  for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {
+    for (int by_idling = 0; by_idling <= 1; by_idling++) {
+      snprintf(note, sizeof note, "%s, kind %d%s", removals[i].name, k,
+               by_idling ? ", idle" : "");
+      check_note(note);
+      hutch_options options = unlimited_options();
+      options.sharing = sharing;
+      options.durability = durability;
+      expires_removed_and_stays_away(k, &removals[i], &options, by_idling, on_disk_alone);
+    }
+  }
+  check_note(NULL);
+}
+
+TEST(a_removed_entry_that_had_expired_is_not_back_under_another_age) {
+  for (kind k = 0; k < KINDS; k++) for_each_removal(k, 0, 0, false);
+}
+
+TEST(an_expired_entry_on_disk_alone_is_removed_for_good) {
+  for_each_removal(TWO_TIERS, 0, 0, true);
+}
+
+TEST(an_expired_entry_is_removed_for_good_with_durability) {
+  for (kind k = TWO_TIERS; k < KINDS; k++)
+    for_each_removal(k, 0, HUTCH_DURABILITY_SYNC, k == TWO_TIERS);
+}
+
+TEST(an_expired_entry_is_removed_for_good_where_processes_share) {
+  for (kind k = TWO_TIERS; k < KINDS; k++)
+    for_each_removal(k, HUTCH_SHARING_SHARED, 0, false);
+  for_each_removal(TWO_TIERS, HUTCH_SHARING_SHARED, 0, true);
+}
+
+TEST(an_expired_entry_that_was_to_be_written_on_eviction_is_removed_for_good) {
+  for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {
+    check_note(removals[i].name);
+    hutch_options options = unlimited_options();
+    options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    expires_removed_and_stays_away(TWO_TIERS, &removals[i], &options, false, false);
+    /* And one that is on its way, or on disk by now. */
+    options = unlimited_options();
+    options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    expires_removed_and_stays_away(TWO_TIERS, &removals[i], &options, false, true);
+  }
+  check_note(NULL);
+}
+
+TEST(an_expired_object_is_removed_for_good) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  set_ages(cache, AGE * HUTCH_SECOND, HUTCH_FOREVER);
+  static int one, other;
+  hutch_put_options tagged = put_options();
+  tagged.tag = "tag";
+  tagged.tag_size = 3;
+  CHECK_OK(hutch_put_object(cache, KEY("one"), &one, NULL, &tagged));
+  CHECK_OK(hutch_put_object(cache, KEY("other"), &other, NULL, NULL));
+  clock.now += (AGE + 1) * HUTCH_SECOND;
+  remove_by_tag(cache);
+  set_ages(cache, 100 * AGE * HUTCH_SECOND, HUTCH_FOREVER);
+  hutch_object *object;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get_object(cache, KEY("one"), &object));
+  CHECK_OK(hutch_get_object(cache, KEY("other"), &object));
+  hutch_object_release(object);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* What has another tag by now, or is alive, is no removal's of the expired. */
+TEST(a_removal_by_tag_spares_an_entry_that_was_put_again_with_another) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  set_ages(cache, AGE * HUTCH_SECOND, HUTCH_FOREVER);
+  put_tagged(cache, "key", "tag");
+  clock.now += (AGE + 1) * HUTCH_SECOND;
+  put_tagged(cache, "key", "another");
+  remove_by_tag(cache);
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
+}
