@@ -181,3 +181,29 @@ TEST(a_removal_by_tag_spares_an_entry_that_was_put_again_with_another) {
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------- accesses, from tier to tier */
+
+/* Memory's own age ends its copy, whose reads have kept the entry alive. */
+TEST(an_access_outlives_the_copy_in_memory) {
+  for (int is_swept = 0; is_swept <= 1; is_swept++) {
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    options.memory.time_to_live = 8 * HUTCH_SECOND;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    use_clock(&options, &clock);
+    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_put_options put = put_options();
+    put.time_to_idle = AGE * HUTCH_SECOND;
+    CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+    clock.now += 7 * HUTCH_SECOND;
+    CHECK_TEXT(cache, "key", "value");
+    clock.now += 5 * HUTCH_SECOND;
+    if (is_swept) CHECK_OK(hutch_maintain(cache, HUTCH_SECOND));
+    CHECK_TEXT(cache, "key", "value");
+    clock.now += (AGE + 1) * HUTCH_SECOND;
+    CHECK_MISSING(cache, "key");
+    CHECK_OK(hutch_close(cache));
+    CHECK_OK(hutch_destroy(scratch("cache").text));
+  }
+}

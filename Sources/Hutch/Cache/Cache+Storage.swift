@@ -10,6 +10,11 @@ extension Cache {
   /// Entries that leave memory come to this cache from here on.
   func watchDepartures() {
     let identity = self.identity
+    memory.watch.onRead = { block, cause, accessed, now in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.memoryGivesUp(block, cause, accessed, at: now)
+      }
+    }
     memory.watch.onDirty = { block, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         if let storage = $0.storage { $0.writeBack.stage(block, accessed, for: storage) }
@@ -22,20 +27,31 @@ extension Cache {
     }
   }
 
-  /// Hands an access time down to the store: always for an evicted entry, since the store's
-  /// choice of what goes depends on it, else if its life does.
-  private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
-    guard let storage, accessed > block.created, !block.isObject else { return }
-    let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
-    let matters =
-      switch cause {
-      case .evicted, .trimmed: true
-      case .cleared: idle != 0 && idle != Record.never
-      default: false
-      }
-    if matters {
-      storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
+  /// Hands an access time down to the store if the life of the store's entry depends on it. The
+  /// lock of the entry's shard is held, so a sweep of the store that does not find the entry in
+  /// memory (`lastAccess`), and a read that does not, find the time in the store.
+  private func memoryGivesUp(
+    _ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64, at now: Int64
+  ) {
+    guard let storage, cause != .replaced, !block.isObject,
+      writeBack.isIdling(block, in: storage)
+    else { return }
+    if cause == .expired {
+      // By memory's ages; the store's entry may go on.
+      var record = block.lifetime
+      record.accessed = accessed
+      if record.isExpired(at: now, under: storage.limits.ages) { return }
     }
+    storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
+  }
+
+  /// Hands the access time of an evicted entry down to the store, whose choice of what goes depends
+  /// on it. If the entry's life does too, the store has it.
+  private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
+    guard let storage, cause == .evicted || cause == .trimmed, accessed > block.created,
+      !block.isObject, !writeBack.isIdling(block, in: storage)
+    else { return }
+    storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
   }
 }
 

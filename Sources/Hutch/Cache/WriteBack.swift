@@ -111,7 +111,6 @@ final class WriteBack {
     if queue.hasEnded { return }
     let hash = memory.hash(entry.key)
     let stripe = Stripes.index(of: hash)
-    noteIdle(entry, hash, accessed, in: storage)
     // The entry's batch ends this write. Until then no entry of the stripe is promoted, so no read
     // brings this block back into memory.
     order.stripes.beginWrite(stripe)
@@ -122,10 +121,15 @@ final class WriteBack {
   func noteIdle(
     _ entry: UnownedBlock, _ hash: UInt64, _ accessed: Int64, in storage: any Storage
   ) {
-    let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
-    if idle != 0 && idle != Record.never && accessed > entry.created {
+    if accessed > entry.created && isIdling(entry, in: storage) {
       storage.noteAccess(entry.key, hash, at: accessed)
     }
+  }
+
+  /// True if the store's entry ends by being idle.
+  func isIdling(_ entry: UnownedBlock, in storage: any Storage) -> Bool {
+    let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
+    return idle != 0 && idle != Record.never
   }
 
   // MARK: writing

@@ -16,6 +16,13 @@ final class DepartureWatch {
   /// Called likewise with each dirty block that leaves, and when it was last read, before
   /// `onLeaving` is. To be set before the first dirty block is put.
   var onDirty: (UnownedBlock, Int64) -> Void = { _, _ in }
+  /// Called likewise with each block that leaves and was read since it was written, when that was,
+  /// and the time now, before `onDirty` is. The store's entry may live on by that read, and from
+  /// the moment at which the block has left, the store alone is asked. To be set before the first
+  /// put.
+  var onRead: (UnownedBlock, DepartureCause, _ accessed: Int64, _ now: Int64) -> Void = {
+    _, _, _, _ in
+  }
 
   /// Before anything is watched.
   func set(_ onLeaving: @escaping (UnownedBlock, DepartureCause) -> Void) {
@@ -48,7 +55,7 @@ struct Departures: ~Copyable {
   /// Whether the put has lowered the limit in force: once for all its steps.
   var hasPaid = false
 
-  /// True if `onDeparture` wants to know when the blocks were last read.
+  /// True if `onRead` and `onDeparture` want to know when the blocks were last read.
   let wantsTimes: Bool
   /// The tier keeps it.
   private let watch: Unmanaged<DepartureWatch>
@@ -70,6 +77,12 @@ struct Departures: ~Copyable {
     times[count] = accessed
     count += 1
     watch._withUnsafeGuaranteedRef { if $0.isOn { $0.onLeaving(block, cause) } }
+  }
+
+  /// A block that was read is about to be added.
+  @inline(never)
+  func noteRead(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64, at now: Int64) {
+    watch._withUnsafeGuaranteedRef { $0.onRead(block, cause, accessed, now) }
   }
 
   /// A dirty block is about to be added: from here on the store has it.

@@ -69,13 +69,16 @@ extension MemoryTier {
   }
 
   /// When the entry was last read, if the disk tier has this version of it: reads of a newer one
-  /// keep no older row alive. No access.
+  /// keep no older row alive. Nil also if its own times have ended. No access.
   func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
     with(hash) { shard, shardHash in
       guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,
-        !shard.isExpired(place.pointee, at: at), isCurrent(place.pointee.block, hash)
+        isCurrent(place.pointee.block, hash)
       else { return nil }
-      return shard.accessed(place.pointee.block, at: at.time)
+      // What has ended by memory's ages may go on in the store.
+      var record = place.pointee.block.lifetime
+      record.accessed = shard.accessed(place.pointee.block, at: at.time)
+      return record.isExpired(at: at.time, under: Ages()) ? nil : record.accessed
     }
   }
 

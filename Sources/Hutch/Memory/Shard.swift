@@ -398,7 +398,11 @@ struct Shard: ~Copyable {
     _ budget: borrowing Budget, into departures: inout Departures
   ) {
     let block = place.pointee.block
-    let accessed = departures.wantsTimes ? accessed(block, at: at.time) : 0
+    var accessed: Int64 = 0
+    if departures.wantsTimes {
+      accessed = self.accessed(block, at: at.time)
+      if accessed > block.created { departures.noteRead(block, cause, accessed, at: at.time) }
+    }
     if !place.pointee.isBacked && block.isDirty && cause != .expired && cause != .replaced
       && !isExpired(place.pointee, at: at)
     {
