@@ -207,3 +207,29 @@ TEST(an_access_outlives_the_copy_in_memory) {
     CHECK_OK(hutch_destroy(scratch("cache").text));
   }
 }
+
+/* No limit makes the cleaner evict anything. It meets the entry after its time to idle, as the log
+   knows it, and before a sweep. */
+TEST(the_cleaner_keeps_what_reads_in_memory_keep_alive) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  for (int i = 0; i < 1000; i++) CHECK_OK(put_size(cache, "other", 3000));
+  clock.now += 8 * HUTCH_SECOND;
+  CHECK_TEXT(cache, "key", "value");
+  clock.now += 4 * HUTCH_SECOND;
+  /* Segments are used again. */
+  for (int i = 0; i < 10000; i++) CHECK_OK(put_size(cache, "other", 3000));
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_clear(memory));
+  CHECK_TEXT(cache, "key", "value");
+  hutch_cache_release(memory);
+  CHECK_OK(hutch_close(cache));
+}

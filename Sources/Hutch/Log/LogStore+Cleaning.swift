@@ -179,7 +179,7 @@ extension LogStore {
     let uses = SlotWord(SharedWords.load(slot)).uses
     let ages = ages
     if (!entry.fields.isEmpty || ages.any) && entry.address != replaced
-      && entry.record.isExpired(at: now, under: ages)
+      && hasEnded(entry, at: now, under: ages)
     {
       lose(slot, page, entry, .expired, cleaned: next)
     } else if !isShare || mayMove(entry.units), keepsAll || isToStay(entry, uses, stream),
@@ -196,6 +196,19 @@ extension LogStore {
       lose(slot, page, entry, .evicted, cleaned: next)
     }
     return .cleaned
+  }
+
+  /// Whether an entry has expired, also by what the tier above knows of its reads.
+  @inline(never)
+  private func hasEnded(_ entry: LogEntry.Head, at now: Int64, under ages: Ages) -> Bool {
+    var record = entry.record
+    guard record.isExpired(at: now, under: ages) else { return false }
+    guard record.endOfIdle(at: now, under: ages) != Record.never,
+      let time = observer?.lastAccess(of: entry.key), time > record.accessed
+    else { return true }
+    record.accessed = time
+    entry.noteAccess(at: time, isIdling: true)
+    return record.isExpired(at: now, under: ages)
   }
 
   /// The stream that a copy of so many units is appended to; nil: there is no room. `mayGrow`: a
