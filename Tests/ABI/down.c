@@ -344,3 +344,51 @@ TEST(a_manifest_that_is_found_damaged_in_use_is_set_aside) {
   CHECK_TEXT(cache, "b", "2");
   CHECK_OK(hutch_close(cache));
 }
+
+/* The host need not wait for the tier to come back by itself. */
+TEST(a_check_brings_the_tier_back_at_once) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  char key[16];
+  for (int i = 0; i < 1000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(cache, key, 200));
+  }
+  CHECK_OK(hutch_close(cache));
+  int file = open(in_directory(directory.text, "manifest.sqlite").text, O_WRONLY);
+  static const char page[4096];
+  for (int i = 20; i < 60; i++) CHECK_EQUAL(sizeof page, pwrite(file, page, sizeof page, i * 4096));
+  CHECK(close(file) == 0);
+  cache = open_cache(directory.text, &options);
+  for (int i = 0; i < 1000 && stats_of(cache).disk.state == HUTCH_STATE_UP; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    hutch_value *value;
+    CHECK(hutch_get(cache, KEY(key), &value) <= HUTCH_NOT_FOUND);
+    hutch_value_release(value);
+  }
+  CHECK(stats_of(cache).disk.state != HUTCH_STATE_UP);
+  CHECK_OK(hutch_check(cache, 0, NULL));
+  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
+  CHECK_OK(put_text(cache, "b", "2"));
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* A directory that was moved away, and is back. */
+TEST(a_check_finds_a_directory_that_is_there_again) {
+  hutch_options options = unlimited_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  path directory = scratch("cache"), away = scratch("away");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK(rename(directory.text, away.text) == 0);
+  let_notice(cache);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_check(cache, 0, NULL));
+  CHECK(rename(away.text, directory.text) == 0);
+  CHECK_EQUAL(1, CHECK_SOUND(cache));
+  CHECK_OK(hutch_close(cache));
+}

@@ -148,6 +148,17 @@ import Testing
     disk.checkInvariants()
   }
 
+  @Test func aFIFOInPlaceOfTheSharedFile() throws {
+    let disk = try DiskFixture(opening: false)
+    disk.options.sharing = .shared
+    try FileManager.default.createDirectory(
+      atPath: disk.path, withIntermediateDirectories: true)
+    expect(mkfifo(disk.path + "/hutch.shared", 0o600) == 0)
+    let failure = #expect(throws: Failure.self) { try disk.open() }
+    expect(failure?.status == .badDirectory)
+    expect(FileManager.default.fileExists(atPath: disk.path + "/hutch.shared"))
+  }
+
   /// Folders under the names of files: nothing can unlink them.
   @Test func trashThatCannotBeEmptiedIsLeft() throws {
     let disk = try DiskFixture()

@@ -11,7 +11,8 @@ extension DiskTier {
   private static let keysInCheck = 128
 
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
-    guard isUp else { throw downFailure }
+    // Found damaged a moment ago, for example: no pause, as for writes.
+    guard isUp || reopen() else { throw downFailure }
     var report = CheckReport()
     do throws(Failure) {
       if !isQuick { try checkManifest(&report) }

@@ -151,14 +151,14 @@ final class SharedState {
         O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
     else { throw .opening("cannot open the file hutch.shared") }
     let file = Descriptor(owning: number)
-    if isAlone {
+    let isRegular = Files.status(of: number)?.isRegular ?? false
+    if isAlone && isRegular {
       // Every page gets its block now: a write to a mapped page without one raises SIGBUS if the
       // file system is full.
       let code = posix_fallocate(number, 0, off_t(SharedState.size))
       guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
     }
-    guard let status = Files.status(of: number), status.isRegular,
-      status.size >= SharedState.size
+    guard isRegular, let status = Files.status(of: number), status.size >= SharedState.size
     else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
     return file.take()
   }

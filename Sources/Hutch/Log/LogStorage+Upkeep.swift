@@ -238,6 +238,7 @@ extension LogStorage {
 
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
     var report = CheckReport()
+    _ = isUp || reopen()
     let store = try serving()
     try endRebuild(of: store)
     var place = LogPlace()
