@@ -248,16 +248,18 @@ HUTCH_API hutch_status hutch_http_session_end(hutch_http_session *session, uint3
  * hutch_http_session_wait - wait until a session has ended
  *
  * HUTCH_OK: every completion has been made or waits in its port or queue, the cookie file has
- * been written, and the connections are closed. timeout and the other answers are as in
- * hutch_task_wait. Since 0.1.
+ * been written, the connections are closed, and the session's thread has ended. timeout and the
+ * other answers are as in hutch_task_wait. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_session_wait(hutch_http_session *session, int64_t timeout);
 
 /*
  * hutch_http_session_retain, hutch_http_session_release - references
  *
- * retain returns its argument. The last release ends the session with HUTCH_HTTP_FINISH.
- * Since 0.1.
+ * retain returns its argument. The last release ends the session with HUTCH_HTTP_FINISH. If no
+ * task is left, it waits until the session's thread has ended, unless it is made within a callback
+ * of the session. A process that exits while such a thread ends may crash: libcrypto frees what it
+ * keeps for threads at the exit too. Since 0.1.
  */
 HUTCH_API hutch_http_session *hutch_http_session_retain(hutch_http_session *session);
 HUTCH_API void hutch_http_session_release(hutch_http_session *session);
@@ -695,9 +697,10 @@ HUTCH_API hutch_status hutch_http_reachability_state(hutch_http_reachability *mo
 /*
  * hutch_http_reachability_stop - end a monitor
  *
- * The call waits until the monitor's callback has returned and its context has been released.
- * Within the monitor's own callback it does not wait: that callback is the last one. A second call
- * has no effect. Since 0.1.
+ * The call waits until the monitor's callback has returned and its context has been released, and
+ * until the monitor's thread has ended, unless a connection is being tried. Within the monitor's
+ * own callback it does not wait: that callback is the last one. A second call has no effect.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_reachability_stop(hutch_http_reachability *monitor);
 

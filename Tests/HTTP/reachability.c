@@ -373,6 +373,40 @@ TEST(a_stop_within_the_callback_makes_it_the_last) {
   hutch_http_reachability_release(stopped);
 }
 
+/* What the monitor's thread does when it ends, after all functions of the library. */
+static pthread_key_t ending;
+static _Atomic int ended;
+
+static void end_slowly(void *value) {
+  (void)value;
+  usleep(50000);
+  ended++;
+}
+
+static void report_and_mark(void *context, uint32_t state) {
+  CHECK_EQUAL(0, pthread_setspecific(ending, context));
+  report(context, state);
+}
+
+/* A process may exit then, which frees what libraries keep for threads. */
+TEST(a_monitor_that_was_stopped_has_no_thread) {
+  CHECK_EQUAL(0, pthread_key_create(&ending, end_slowly));
+  uint16_t port = 0;
+  char url[64];
+  int server = listening(&port);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", port);
+  reports r = NO_REPORTS;
+  hutch_http_reachability_options options = options_of(&r, url);
+  options.on_change = report_and_mark;
+  hutch_http_reachability *monitor = start(&options);
+  check_report(&r, 0, HUTCH_HTTP_REACHABLE);
+  CHECK_OK(hutch_http_reachability_stop(monitor));
+  CHECK_EQUAL(1, ended);
+  CHECK_OK(hutch_http_reachability_stop(monitor));
+  hutch_http_reachability_release(monitor);
+  close(server);
+}
+
 TEST(the_last_release_stops_a_monitor) {
   reports r = NO_REPORTS;
   hutch_http_reachability_options options = options_of(&r, NULL);

@@ -135,3 +135,46 @@ TEST(a_session_that_has_ended_has_closed_its_connections) {
   hutch_http_task_release(task);
   hutch_http_session_release(session);
 }
+
+/* What a thread does when it ends, after all functions of the library. */
+static pthread_key_t ending;
+static _Atomic int ended;
+
+static void end_slowly(void *value) {
+  (void)value;
+  struct timespec pause = {.tv_nsec = 50 * HUTCH_MILLISECOND};
+  nanosleep(&pause, NULL);
+  ended++;
+}
+
+static void mark_thread(void *context, hutch_http_task *task) {
+  (void)task;
+  CHECK_EQUAL(0, pthread_setspecific(ending, context));
+}
+
+static hutch_http_session *session_with_marked_thread(void) {
+  static int mark;
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = get(url_of("plain", "/hello.txt"));
+  request.on_response = mark_thread;
+  request.context = &mark;
+  hutch_http_task_release(fetch(session, &request));
+  return session;
+}
+
+/* A process may exit then, which frees what libraries keep for threads. */
+TEST(a_session_that_was_waited_for_has_no_thread) {
+  CHECK_EQUAL(0, pthread_key_create(&ending, end_slowly));
+  hutch_http_session *session = session_with_marked_thread();
+  CHECK_OK(hutch_http_session_end(session, HUTCH_HTTP_FINISH));
+  CHECK_OK(hutch_http_session_wait(session, 30 * HUTCH_SECOND));
+  CHECK_EQUAL(1, ended);
+  CHECK_OK(hutch_http_session_wait(session, 0));
+  hutch_http_session_release(session);
+}
+
+TEST(a_session_without_a_task_has_no_thread_after_its_last_release) {
+  CHECK_EQUAL(0, pthread_key_create(&ending, end_slowly));
+  hutch_http_session_release(session_with_marked_thread());
+  CHECK_EQUAL(1, ended);
+}

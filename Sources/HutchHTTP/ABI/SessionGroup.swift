@@ -32,8 +32,7 @@ public func hutch_http_session_wait(
   _ session: OpaquePointer!, _ timeout: Int64
 ) -> hutch_status {
   with(session, SessionHandle.self) { (handle) throws(Failure) in
-    let session = handle.session
-    return try session.wait(try checkedDuration(timeout)) { session.isOver }
+    try handle.session.awaitEnd(try checkedDuration(timeout))
   }
 }
 

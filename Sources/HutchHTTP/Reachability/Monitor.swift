@@ -42,6 +42,9 @@ final class Monitor {
   private var isStopped = false
   /// The thread makes no callback any more, and has given the context back.
   private var isOver = false
+  /// When it was over, libcurl still had a probe, whose end may take a while: no call waits for it.
+  private var leavesProbe = false
+  private var threadEnd = ThreadEnd()
 
   // MARK: the thread's own
 
@@ -81,17 +84,32 @@ final class Monitor {
     let thread = try OwnedThread.make("hutch-reach", of: self) { context in
       OwnedThread.run(context, Monitor.self) { $0.run() }
     }
-    pthread_detach(thread)
+    lock.withLock { threadEnd.begin(thread) }
   }
 
   var lastState: State { lock.withLock { state } }
 
-  /// Ends the thread. Returns when it makes no callback any more, unless this is within one.
+  /// Ends the thread. Returns when it has ended, or makes no callback any more and still has a
+  /// probe; at once within a callback.
   func stop() {
     lock.withLock { isStopped = true }
     _ = curl_multi_wakeup(multi)
     if ThreadState.isWithinCallback(of: identity) { return }
-    lock.withLock { while !isOver { changed.wait(lock) } }
+    lock.lock()
+    while !isOver { changed.wait(lock) }
+    let thread = leavesProbe ? nil : threadEnd.takeToJoin()
+    while thread == nil && threadEnd.isUnderWay { changed.wait(lock) }
+    lock.unlock()
+    guard let thread else { return }
+    pthread_join(thread, nil)
+    lock.withLock { threadEnd.noteJoined() }
+    changed.broadcast()
+  }
+
+  /// The host has let the monitor go.
+  func release() {
+    stop()
+    lock.withLock { threadEnd.leave() }
   }
 
   // MARK: the thread
@@ -109,9 +127,11 @@ final class Monitor {
       }
     }
     ThreadState.give(plan.context, back: plan.release, of: identity)
-    lock.withLock { isOver = true }
+    lock.withLock {
+      leavesProbe = probe != nil
+      isOver = true
+    }
     changed.broadcast()
-    // What libcurl still does for a probe may take a while. No caller waits for it.
     probe = nil
   }
 
@@ -172,7 +192,7 @@ final class MonitorHandle: HostHandle {
   var forks: UInt32 { monitor.forks }
 
   init(_ monitor: Monitor) { self.monitor = monitor }
-  deinit { monitor.stop() }
+  deinit { monitor.release() }
 
   func check() throws(Failure) {
     try Process.check(forks, "the monitor belongs to the parent of this process")

@@ -41,6 +41,7 @@ final class Session {
   var end: End?
   /// The thread has ended, or is about to and does nothing more.
   var isOver = false
+  var threadEnd = ThreadEnd()
 
   enum End {
     case finish, cancel
@@ -171,5 +172,5 @@ final class Session {
 final class SessionHandle {
   let session: Session
   init(_ session: Session) { self.session = session }
-  deinit { session.end(.finish) }
+  deinit { session.release() }
 }
