@@ -233,3 +233,49 @@ TEST(the_cleaner_keeps_what_reads_in_memory_keep_alive) {
   hutch_cache_release(memory);
   CHECK_OK(hutch_close(cache));
 }
+
+typedef struct flushing {
+  hutch_cache *cache;
+  _Atomic int asked, done;
+  _Atomic bool ends;
+} flushing;
+
+static void *flush_when_asked(void *context) {
+  flushing *f = context;
+  while (!f->ends) {
+    int asked = f->asked;
+    if (asked == f->done) continue;
+    CHECK_OK(hutch_flush(f->cache));
+    f->done = asked;
+  }
+  return NULL;
+}
+
+/* The entry is alive by an access that goes from memory into its row meanwhile. A read that had seen
+   the row before, and looked for the access afterwards, missed the entry. */
+TEST(a_read_beside_a_flush_finds_what_an_access_keeps_alive) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  flushing f = {.cache = open_cache(scratch("cache").text, &options)};
+  hutch_cache *disk = tier_of(f.cache, HUTCH_TIER_DISK);
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  CHECK_OK(hutch_put(disk, KEY("key"), KEY("value"), &put, NULL));
+  pthread_t thread;
+  CHECK_EQUAL(0, pthread_create(&thread, NULL, flush_when_asked, &f));
+  for (int round = repeats(150); round > 0; round--) {
+    clock.now += 8 * HUTCH_SECOND;
+    CHECK_TEXT(disk, "key", "value");
+    clock.now += 8 * HUTCH_SECOND;
+    for (int asked = ++f.asked; f.done != asked;) CHECK_OK(hutch_contains(disk, KEY("key")));
+    CHECK_TEXT(disk, "key", "value");
+    CHECK_OK(hutch_flush(f.cache));
+  }
+  f.ends = true;
+  pthread_join(thread, NULL);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(f.cache));
+}

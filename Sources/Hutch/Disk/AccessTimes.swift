@@ -37,6 +37,10 @@ final class AccessTimes {
   private var position = 0
   /// In both tables. Relaxed: a question may miss an access that comes at the same moment.
   private let total = Atomic<Int>(0)
+  /// Counts the rounds that have ended: an access goes from here into its row, and a read that has
+  /// seen the row before does not find it here afterwards. Such a read begins anew. Release before
+  /// the table is emptied; acquire by a read before it looks at the row, and after its look here.
+  private let ended = Atomic<UInt64>(0)
 
   init(_ hash: KeyedHash) { self.hash = hash }
 
@@ -72,6 +76,7 @@ final class AccessTimes {
 
   var count: Int { total.load(ordering: .relaxed) }
   var isEmpty: Bool { count == 0 }
+  var rounds: UInt64 { ended.load(ordering: .acquiring) }
 
   /// Whether so much has gathered that it should be written out soon.
   var isHalfFull: Bool { count > AccessTimes.capacity / 2 }
@@ -134,7 +139,7 @@ final class AccessTimes {
   /// are being written into the row, the row may have them too.
   func gathered(_ key: Bytes, _ hash: UInt64? = nil) -> (time: Int64, uses: Int64) {
     var gathered = (time: Int64.min, uses: Int64(0))
-    guard !isEmpty, key.count > 0 else { return gathered }
+    guard total.load(ordering: .acquiring) != 0, key.count > 0 else { return gathered }
     let hash = hash ?? self.hash.entry(key)
     lock.lock()
     defer { lock.unlock() }
@@ -177,7 +182,8 @@ final class AccessTimes {
   func endRound() {
     guard leaving.count > 0, position == AccessTimes.slotCount else { return }
     lock.withLock {
-      total.wrappingSubtract(leaving.count, ordering: .relaxed)
+      ended.wrappingAdd(1, ordering: .releasing)
+      total.wrappingSubtract(leaving.count, ordering: .releasing)
       AccessTimes.empty(&leaving)
     }
   }

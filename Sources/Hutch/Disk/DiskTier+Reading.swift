@@ -82,11 +82,14 @@ extension DiskTier {
   func info(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> Record? {
-    guard var record = try locate(key, hash, at: moment, isDamaged: &isDamaged)?.record else {
-      return nil
+    while true {
+      let rounds = accesses.rounds
+      guard var record = try locate(key, hash, at: moment, isDamaged: &isDamaged)?.record else {
+        return nil
+      }
+      record.accessed = max(record.accessed, accesses.latest(key, hash))
+      if accesses.rounds == rounds { return record }
     }
-    record.accessed = max(record.accessed, accesses.latest(key, hash))
-    return record
   }
 
   func tag(
@@ -203,6 +206,9 @@ extension DiskTier {
       }
       guard isThere else { return false }
       if isVisible { return true }
+      if !filter.isCurrent {
+        return try read(key, times, barred, at: moment, wantsBlock: wantsBlock, into: &entry)
+      }
       // An impossible row is told of, unless it has been already.
       if let barred, entry.row.record.version <= barred { return false }
       return !entry.row.isSound
@@ -256,13 +262,18 @@ struct RowFilter {
   private let now: Int64?
   private let ages: Ages
   private let accesses: AccessTimes
+  private let rounds: UInt64
 
   init(_ tier: DiskTier, at moment: Moment?) {
     generation = tier.shared.generation
     now = moment?.time
     ages = tier.ages
     accesses = tier.accesses
+    rounds = accesses.rounds
   }
+
+  /// False: a row that was not shown may have been read since.
+  var isCurrent: Bool { accesses.rounds == rounds }
 
   @inline(never)
   func shows(_ row: Row, _ key: Bytes) -> Bool {

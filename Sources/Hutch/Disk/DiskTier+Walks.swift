@@ -25,6 +25,11 @@ extension DiskTier {
         }
       }
       if !isRead { return 0 }
+      if let filter, !filter.isCurrent {
+        found.removeAll()
+        count = 0
+        continue
+      }
       if last.isEmpty { break }
       swap(&from, &last)
     }
@@ -63,6 +68,7 @@ extension DiskTier {
       service.tell(observer)
       throw downFailure
     }
+    if moment != nil && !filter.isCurrent { return try walk(&place, at: moment, visit: visit) }
     place.isAtEnd = reached.isEnd || (!place.isDescending && reached.last >= newest)
     place.last = reached.last
     var i = 0
