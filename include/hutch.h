@@ -1220,9 +1220,10 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  * For a cache, the call counts distinct keys, in whatever tier they are. It may count
  * entries that expired less than a second ago; with a clock of the host it is exact. It
  * counts an entry twice while a write-back (HUTCH_WRITE_ON_EVICTION) is writing it. Where
- * processes share the directory, it also counts twice an entry that replaces one that is in
- * memory only. It may miss an entry of memory that the disk tier evicts, or has evicted in
- * another call that has not returned or in maintenance. Since 0.1.
+ * processes share the directory, an entry in memory only that another process has replaced or
+ * evicted by a write also counts, until memory needs its space. The call may miss an entry of
+ * memory that the disk tier evicts, or has evicted in another call that has not returned or in
+ * maintenance. Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 

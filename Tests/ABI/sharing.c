@@ -270,6 +270,28 @@ TEST(a_touch_is_seen_by_all) {
   end_pair(&p);
 }
 
+TEST(a_copy_whose_entry_has_expired_by_another_processs_touch_is_not_counted) {
+  test_clock clock = {0};
+  hutch_options options = shared_options();
+  use_clock(&options, &clock);
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_TEXT(cache, "key", "value");
+  pid_t child = fork_now();
+  if (child == 0) {
+    CHECK_OK(hutch_touch(cache, KEY("key"), HUTCH_SECOND, 0));
+    end_child();
+  }
+  await_child(child);
+  clock.now += HUTCH_MINUTE;
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  CHECK_OK(hutch_trim(cache, &spec, NULL));
+  CHECK_EQUAL(0, count_of(cache));
+  CHECK_MISSING(cache, "key");
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_copy_of_what_was_evicted_elsewhere_goes_with_a_removal) {
   pair p = make_pair();
   CHECK_OK(put_text(p.cache, "key", "value"));

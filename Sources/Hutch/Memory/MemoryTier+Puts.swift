@@ -162,12 +162,21 @@ extension MemoryTier {
 
   /// Says whether the disk tier has this version of the entry too, or if not, with `isDirty`,
   /// that it is owed it. False: memory has not this version.
+  ///
+  /// A copy that does not count any more (`isCurrent`), and whose version the disk tier has
+  /// dropped, stays backed: no get finds it, so it must not count as an entry of memory alone.
+  /// Another process has touched the entry, for example, and the times of that touch have ended.
   @discardableResult
   func setBacked(
     _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool = false
   ) -> Bool {
-    with(hash) { shard, hash in
-      shard.setBacked(key, hash, version: version, isBacked, isDirty: isDirty)
+    with(hash) { shard, shardHash in
+      if !isBacked && !isDirty, let block = shard.entries.table.find(key, shardHash)?.pointee.block,
+        !isCurrent(block, hash)
+      {
+        return block.version == version
+      }
+      return shard.setBacked(key, shardHash, version: version, isBacked, isDirty: isDirty)
     }
   }
 }
