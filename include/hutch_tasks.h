@@ -541,10 +541,12 @@ HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spe
  *
  * A loader may take a reference to its loading and return HUTCH_WOULD_BLOCK. It is then
  * answered later, from any thread, by hutch_loading_fulfil, _fail or _abandon, and occupies
- * no thread until then. load_options->parent is the load that needs this one; NULL: none,
- * within a loader too. The library calls release (may be NULL) once with context when it
- * will not call the loader any more, before the completion; also if the submission failed.
- * A close cancels the loads whose loader does not run. Since 0.1.
+ * no thread until then. The release of the host's last reference without an answer abandons
+ * the load; so does HUTCH_WOULD_BLOCK if the host has no reference. load_options->parent is
+ * the load that needs this one; NULL: none, within a loader too. The library calls release
+ * (may be NULL) once with context when it will not call the loader any more, before the
+ * completion; also if the submission failed. A close cancels the loads whose loader does not
+ * run. Since 0.1.
  */
 HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_loader loader, void *context,

@@ -459,6 +459,32 @@ TEST_EACH_KIND(who_leads_and_answers_later_can_be_cancelled) {
   CHECK_MISSING(f->cache, "k");
 }
 
+TEST_EACH_KIND(a_lead_without_a_reference_that_could_answer_is_abandoned) {
+  /* The host releases the reference without an answer. */
+  source s = SOURCE;
+  s.deferring = s.open = true;
+  hutch_load_options load = {.struct_size = sizeof load, .timeout = HUTCH_FOREVER};
+  told lead;
+  submit_with(f->cache, &s, &lead, &load, (hutch_task_options){0});
+  await_call(&s, 1);
+  await_parked(f->cache, &lead);
+  source second = SOURCE;
+  second.open = true;
+  told next;
+  submit_with(f->cache, &second, &next, &load, (hutch_task_options){0});
+  await_parked(f->cache, &next);
+  hutch_loading_release(s.loading);
+  end(&lead, HUTCH_CANCELLED, "");
+  end(&next, HUTCH_OK, "made");
+  CHECK_OK(hutch_remove(f->cache, KEY("k")));
+  /* The loader has taken none. */
+  source third = SOURCE;
+  third.open = true;
+  third.returns = HUTCH_WOULD_BLOCK;
+  submit_with(f->cache, &third, &lead, &load, (hutch_task_options){0});
+  end(&lead, HUTCH_CANCELLED, "");
+}
+
 TEST_EACH_KIND(a_lead_that_answers_later_ends_by_time) {
   source s = SOURCE;
   s.deferring = s.open = true;

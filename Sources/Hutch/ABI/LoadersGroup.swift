@@ -143,10 +143,16 @@ public func hutch_loading_wanted(_ loading: OpaquePointer!) -> hutch_status {
 
 @_cdecl("hutch_loading_retain") @implementation
 public func hutch_loading_retain(_ pointer: OpaquePointer!) -> OpaquePointer! {
-  retained(pointer, Loading.self)
+  if let pointer { reference(pointer, Loading.self)._withUnsafeGuaranteedRef { $0.noteRetain() } }
+  return retained(pointer, Loading.self)
 }
 
 @_cdecl("hutch_loading_release") @implementation
 public func hutch_loading_release(_ pointer: OpaquePointer!) {
+  if let pointer {
+    reference(pointer, Loading.self)._withUnsafeGuaranteedRef {
+      if !Process.isParents($0.forks) { $0.noteRelease() }
+    }
+  }
   release(pointer, Loading.self)
 }

@@ -251,7 +251,7 @@ extension Cache {
     if code == 0 {
       loading.leave()
     } else if mayDefer && code == Status.wouldBlock.code {
-      loads.deferAnswer(loading)
+      loading.deferAnswer()
     } else {
       // Given up by another thread since: then that is the answer.
       do throws(Failure) { _ = try fail(loading, code, nil) } catch {}

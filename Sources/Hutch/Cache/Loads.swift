@@ -235,13 +235,6 @@ final class Loads {
     lock.unlock()
   }
 
-  /// The answer of this leader comes later, from elsewhere.
-  func deferAnswer(_ loading: Loading) {
-    lock.lock()
-    loading.isDeferred = true
-    lock.unlock()
-  }
-
   /// Whether a caller waits for what the loading makes. The leader's own task counts as one that
   /// waits, unless it has been asked to end.
   func isWanted(_ loading: Loading) -> Bool {

@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 /// How a caller loads.
 struct LoadSpec {
@@ -151,7 +152,11 @@ final class Loading {
   /// By when a parked task looks again, by CLOCK_MONOTONIC.
   private(set) var due: Int64 = 0
   /// Its loader has returned, and its answer comes from elsewhere.
-  var isDeferred = false
+  private(set) var isDeferred = false
+  /// The references of hutch_loading_retain that have not been released. Sequentially consistent:
+  /// the release of the last one changes it and then looks at `isDeferred`, `deferAnswer` does it
+  /// the other way round, so one of them sees what both have done.
+  private let hostReferences = Atomic<Int>(0)
   /// In the list of the flight's parked ones, or of all that are woken.
   private(set) var isParked = false
   private var nextParked: Unmanaged<Loading>?
@@ -245,6 +250,31 @@ final class Loading {
     parentLead = 0
     nextChild = nil
     previousChild = nil
+  }
+
+  // MARK: an answer from elsewhere
+
+  func noteRetain() {
+    _ = hostReferences.wrappingAdd(1, ordering: .sequentiallyConsistent)
+  }
+
+  /// The task's own reference keeps a deferred loading. If the host gives up the last of its own,
+  /// no answer can come any more.
+  func noteRelease() {
+    let references = hostReferences.wrappingSubtract(1, ordering: .sequentiallyConsistent)
+    if references.newValue == 0 { leaveWithoutAnswer() }
+  }
+
+  /// The answer of this leader comes later, from elsewhere, if the host has kept a reference.
+  func deferAnswer() {
+    let loads = handle.cache.loads
+    loads.lock.withLock { isDeferred = true }
+    if hostReferences.load(ordering: .sequentiallyConsistent) == 0 { leaveWithoutAnswer() }
+  }
+
+  /// If the lead has passed on, the task still waits for the value of the new leader.
+  private func leaveWithoutAnswer() {
+    if handle.cache.loads.lock.withLock({ isDeferred && leads }) { leave() }
   }
 
   /// Takes no further part; without an answer it has given up. Later calls do nothing.
