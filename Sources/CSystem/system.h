@@ -86,6 +86,7 @@ struct hutch_thread_state {
   int32_t stripes;      // how many stripes it holds, see EndedBlocks.swift
   void *ended;          // the blocks to free when it holds none any more
   int32_t number;       // of the thread, see ThreadLines.swift; 0: it has none yet
+  int32_t moves;        // how often it has left a line of readers, see ShardLock.swift
 };
 
 static inline struct hutch_thread_state *hutch_thread_state(void) {

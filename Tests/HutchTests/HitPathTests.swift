@@ -270,7 +270,7 @@ import Testing
       let shared = Shared(self)
       tier.giveBias(toAnyOf: 0)
       onThreads(2) { thread in
-        let line = ThreadState.number & mask
+        let line = ThreadState.reader & mask
         shared.lines.wrappingAdd(thread == 0 ? line : -line, ordering: .relaxed)
         for turn in 0..<40 {
           while shared.turn.load(ordering: .acquiring) != turn * 2 + thread { sched_yield() }

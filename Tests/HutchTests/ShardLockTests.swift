@@ -163,6 +163,29 @@ import Testing
     }
   }
 
+  /// A read that has to wait for its line leaves that to the thread that has it.
+  @Test func aReadThatWaitsForItsLineTakesAnother() {
+    giveBias()
+    run("", { pair in
+      let lines = pair.test.readers
+      for line in lines { pair.test.plain(line).lock() }
+      pair.step.store(1, ordering: .releasing)
+      pair.awaitCall(on: lines)
+      pair.expect(9, !pair.hasEnded.load(ordering: .acquiring))
+      for line in lines { pair.test.plain(line).unlock() }
+      pair.step.store(2, ordering: .releasing)
+    }) { pair in
+      let mask = pair.test.readers.count - 1
+      let before = ThreadState.reader & mask
+      let shard = pair.test.shard
+      shard.lockToReadShared().unlock()
+      pair.expect(10, ThreadState.reader & mask == (before + 1) & mask)
+      pair.await(step: 2)
+      shard.lockToReadShared().unlock()
+      pair.expect(11, ThreadState.reader & mask == (before + 1) & mask)
+    }
+  }
+
   /// Reads that wait give a bias when they are more than a quarter of the lines, with no other call
   /// in between.
   @Test func waitsOfReadsGiveABias() {

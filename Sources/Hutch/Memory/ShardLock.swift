@@ -6,7 +6,8 @@ import Synchronization
 ///
 /// Threads that take one lock take its cache line from each other, which costs more than a read. So
 /// a shard gets a bias when reads have often had to wait for its lock. While it has the bias, a
-/// read takes the lock of a line that only its thread uses, or few threads do.
+/// read takes the lock of a line that only its thread uses, or few threads do. A thread that has to
+/// wait for its line takes another one.
 ///
 ///     bias   a short read holds                any other call holds
 ///     no     the shard's lock                  the shard's lock
@@ -59,7 +60,7 @@ struct ShardLock {
 
     @inline(__always) fileprivate var readerCount: Int { Int(lastReader) &+ 1 }
     /// The index of this thread's.
-    @inline(__always) fileprivate var ownReader: Int { ThreadState.number & Int(lastReader) }
+    @inline(__always) fileprivate var ownReader: Int { ThreadState.reader & Int(lastReader) }
 
     /// Keeps the clock of a shard about right: every 16th read reads the time.
     @inline(__always)
@@ -226,11 +227,21 @@ struct ShardLock {
   func lockToReadShared() -> Reading {
     guard _fastPath(isBiased) else { return lockToRead() }
     let own = reader(line.pointee.ownReader)
-    own.inner.lock()
+    if _slowPath(!own.inner.take()) { own.waitAsReader() }
+    ThreadState.countLocks(1)
     // Acquire: what was done under the lock before the bias was given.
     if _fastPath(bias.pointee.load(ordering: .acquiring)) { return Reading(lock: self, held: own) }
     own.inner.unlock()
     return lockToRead()
+  }
+
+  /// Of a line of readers: for its lock. Another thread may read by the same line, and two threads
+  /// that take one line from each other are slower than one alone. This thread has the next line
+  /// from here on. If there are more lines than threads that read, each soon has one to itself.
+  @inline(never)
+  private func waitAsReader() {
+    ThreadState.moveToNextReader()
+    inner.lockSlowly()
   }
 
   /// For the lock, which another thread has.

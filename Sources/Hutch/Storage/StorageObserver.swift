@@ -18,8 +18,8 @@ protocol StorageObserver: AnyObject {
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32)
 
   /// The time at which a tier above last read an entry; nil if it does not have the entry. Called
-  /// also with locks of the store held. An entry that leaves a tier above takes the time along
-  /// before it is not found there any more (`Storage.noteAccess`).
+  /// also with locks of the store held. The store gets the time (`Storage.noteAccess`) before the
+  /// entry leaves the tier above.
   func lastAccess(of key: Bytes) -> Int64?
 
   /// True if a tier above has the entry of this version and has answered reads with it. The store

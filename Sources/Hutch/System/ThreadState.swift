@@ -176,6 +176,15 @@ enum ThreadState {
     return _fastPath(number != 0) ? Int(number) : newNumber()
   }
 
+  /// The number of the thread's line of readers (ShardLock.swift), of any number of lines.
+  @inline(__always)
+  static var reader: Int {
+    number &+ Int(hutch_thread_state()!.pointee.moves)
+  }
+
+  /// The thread has the next line of readers from here on.
+  static func moveToNextReader() { hutch_thread_state()!.pointee.moves &+= 1 }
+
   @inline(never)
   private static func newNumber() -> Int {
     let number = hutch_next_number()
