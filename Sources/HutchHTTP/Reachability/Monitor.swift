@@ -44,7 +44,7 @@ final class Monitor {
   private var isOver = false
   /// When it was over, libcurl still had a probe, whose end may take a while: no call waits for it.
   private var leavesProbe = false
-  private var threadEnd = ThreadEnd()
+  private let threadEnd = ThreadEnd()
 
   // MARK: the thread's own
 
@@ -84,7 +84,7 @@ final class Monitor {
     let thread = try OwnedThread.make("hutch-reach", of: self) { context in
       OwnedThread.run(context, Monitor.self) { $0.run() }
     }
-    lock.withLock { threadEnd.begin(thread) }
+    threadEnd.begin(thread)
   }
 
   var lastState: State { lock.withLock { state } }
@@ -95,21 +95,17 @@ final class Monitor {
     lock.withLock { isStopped = true }
     _ = curl_multi_wakeup(multi)
     if ThreadState.isWithinCallback(of: identity) { return }
-    lock.lock()
-    while !isOver { changed.wait(lock) }
-    let thread = leavesProbe ? nil : threadEnd.takeToJoin()
-    while thread == nil && threadEnd.isUnderWay { changed.wait(lock) }
-    lock.unlock()
-    guard let thread else { return }
-    pthread_join(thread, nil)
-    lock.withLock { threadEnd.noteJoined() }
-    changed.broadcast()
+    let leavesProbe = lock.withLock {
+      while !isOver { changed.wait(lock) }
+      return self.leavesProbe
+    }
+    if !leavesProbe { threadEnd.join() }
   }
 
   /// The host has let the monitor go.
   func release() {
     stop()
-    lock.withLock { threadEnd.leave() }
+    threadEnd.leave()
   }
 
   // MARK: the thread

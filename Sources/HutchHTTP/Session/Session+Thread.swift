@@ -8,26 +8,14 @@ extension Session {
     let thread = try OwnedThread.make("hutch-http", of: self) { context in
       OwnedThread.run(context, Session.self) { $0.run() }
     }
-    lock.withLock { threadEnd.begin(thread) }
+    threadEnd.begin(thread)
   }
 
   /// Waits until the thread has ended.
   func awaitEnd(_ timeout: Int64) throws(Failure) -> Status {
     let status = try wait(timeout) { isOver }
-    if status == .done { joinThread() }
+    if status == .done { threadEnd.join() }
     return status
-  }
-
-  /// The thread does nothing more. A second call waits for the first one.
-  private func joinThread() {
-    lock.lock()
-    let thread = threadEnd.takeToJoin()
-    while thread == nil && threadEnd.isUnderWay { changed.wait(lock) }
-    lock.unlock()
-    guard let thread else { return }
-    pthread_join(thread, nil)
-    lock.withLock { threadEnd.noteJoined() }
-    changed.broadcast()
   }
 
   /// The host has let the session go. Without a task the thread has only the connections to close,
@@ -36,7 +24,7 @@ extension Session {
     end(.finish)
     let isIdle = lock.withLock { tasks.isEmpty }
     if isIdle && !ThreadState.isWithinCallback(of: identity) { _ = try? awaitEnd(Int64.max) }
-    lock.withLock { threadEnd.leave() }
+    threadEnd.leave()
   }
 
   private func run() {

@@ -41,7 +41,7 @@ final class Session {
   var end: End?
   /// The thread has ended, or is about to and does nothing more.
   var isOver = false
-  var threadEnd = ThreadEnd()
+  let threadEnd = ThreadEnd()
 
   enum End {
     case finish, cancel

@@ -7,30 +7,29 @@ import CSystem
 /// exits may free the same memory twice. A host that has waited for a session, or has stopped a
 /// monitor, may return from `main` at once: by then the thread is not there any more.
 ///
-/// The owner's lock protects it, but for `join`.
-struct ThreadEnd: ~Copyable {
-  /// Nil: it has not begun, it has been left alone, or a call joins it or has.
+/// Its calls are thread-safe.
+final class ThreadEnd {
+  /// Protects the thread. Held while the thread is joined, so that a second call waits for the
+  /// first one; the thread that ends does not take it.
+  private let lock = Lock()
+  /// Nil: it has not begun, it has been joined, or no call will join it.
   private var thread: pthread_t?
-  private var isJoining = false
 
-  mutating func begin(_ thread: pthread_t) { self.thread = thread }
+  func begin(_ thread: pthread_t) { lock.withLock { self.thread = thread } }
 
-  /// True while a call joins the thread: other calls wait until it has.
-  var isUnderWay: Bool { isJoining }
-
-  /// The thread to join, for the one call that does; it owes `noteJoined`.
-  mutating func takeToJoin() -> pthread_t? {
-    guard let thread else { return nil }
-    self.thread = nil
-    isJoining = true
-    return thread
+  /// Waits until the thread has ended, unless it has been left. Its work is done.
+  func join() {
+    lock.withLock {
+      if let thread { pthread_join(thread, nil) }
+      thread = nil
+    }
   }
 
-  mutating func noteJoined() { isJoining = false }
-
   /// No call will join the thread.
-  mutating func leave() {
-    if let thread { pthread_detach(thread) }
-    thread = nil
+  func leave() {
+    lock.withLock {
+      if let thread { pthread_detach(thread) }
+      thread = nil
+    }
   }
 }
