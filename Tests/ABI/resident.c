@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* The heap and the table take another way below 16 MB. */
-enum { limit = 20 << 20, small_limit = 8 << 20, most_threads = 4 };
+enum { limit = 20 << 20, small_limit = 8 << 20, least_limit = 2 << 20, most_threads = 4 };
 
 typedef struct phase {
   int threads, least, most;
@@ -89,11 +89,12 @@ static void check_phases(size_t limit, uint32_t policy, const phase *phases, int
            run.phase.threads, run.phase.least, run.phase.most, (double)cost / (double)limit, share);
     fflush(stdout);
     CHECK(cost <= limit && cost > limit / 4 * 3);
-    CHECK(share < 1.12);
+    /* What a tier has beside its entries weighs more in the smallest one. */
+    CHECK(share < (limit == least_limit ? 1.2 : 1.12));
   }
   CHECK_OK(hutch_close(run.cache));
-  /* What is free is the system's again. */
-  CHECK(resident() - before < limit / 4);
+  /* What is free is the system's again, but for what the heap keeps for the next cache. */
+  CHECK(resident() - before < limit / 4 + (2 << 20));
   _exit(0);
 }
 
@@ -111,6 +112,7 @@ TEST(of_a_small_tier) {
   CHECK_PHASES_OF(small_limit, HUTCH_POLICY_DEFAULT, {1, 100, 10000}, {4, 100, 10000});
   CHECK_PHASES_OF(small_limit, HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000},
                   {1, 2000, 2000});
+  CHECK_PHASES_OF(least_limit, HUTCH_POLICY_LRU, {1, 100, 100}, {1, 1000, 1000}, {1, 100, 100});
 }
 
 TEST(of_large_values_on_several_threads) {

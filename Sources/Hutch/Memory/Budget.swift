@@ -11,7 +11,7 @@ import Synchronization
 /// uses: holes between blocks that the heap cannot give back, beyond what it may keep
 /// (Heap.swift), of which the tier answers for as much as it has of the bytes in use; and slots
 /// and words whose entries have gone, after larger entries have replaced many small ones. Both
-/// together lower the limit in force by what they are more than a 32nd of the limit and 256 KB.
+/// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB.
 /// Meanwhile puts close the holes (`Shard.tighten`). A put lowers the limit to at most its own
 /// charge below what is held, so each evicts a little more for a while, and none much. It raises
 /// it by at most a quarter of its charge. The limit in force is at least a half of the limit, and
@@ -34,6 +34,9 @@ struct Budget: ~Copyable {
     let cost = Atomic<UInt64>(0)
     let count = Atomic<UInt64>(0)
   }
+
+  /// So many bytes no tier pays for.
+  private static var small: Int { 64 << 10 }
 
   private let memory: UnsafeMutableRawPointer
 
@@ -110,7 +113,7 @@ struct Budget: ~Copyable {
 
   /// Whether so many idle bytes of the tier are more than nothing much.
   @inline(__always)
-  func isTooMuch(_ idle: Int) -> Bool { idle > 256 << 10 && UInt64(idle) > costLimit / 32 }
+  func isTooMuch(_ idle: Int) -> Bool { idle > Budget.small && UInt64(idle) > costLimit / 32 }
 
   /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: see there. Of
   /// two puts at once one may be without effect.
@@ -127,7 +130,7 @@ struct Budget: ~Copyable {
     let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
     // Small tiers do not pay for what others have left.
     let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
-    let free = limit / 32 + 256 << 10
+    let free = limit / 32 + UInt64(Budget.small)
     let least = limit - min(limit / 2, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let target = min(least, before + charge / 4)
