@@ -444,7 +444,8 @@ typedef struct hutch_tier_limits {
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own. See
-                           HUTCH_OPEN_AGES_ON_TRIM */
+                           HUTCH_OPEN_AGES_ON_TRIM. Disk: a read that memory answers is an
+                           access too */
   uint64_t min_free;    /* disk only: bytes to keep free on the file system that holds
                            the directory. If less is free, for whatever reason, the tier
                            evicts the least recently used entries. It refuses a put for

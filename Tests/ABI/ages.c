@@ -208,6 +208,49 @@ TEST(an_access_outlives_the_copy_in_memory) {
   }
 }
 
+/* The tier's age, which memory has not: given at the opening, changed later, and lifted. */
+TEST(the_disk_tiers_time_to_idle_counts_reads_in_memory) {
+  for (uint32_t storage = 0; storage < 2; storage++) {
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    options.storage = storage ? HUTCH_STORAGE_MIXED : HUTCH_STORAGE_LOG;
+    options.disk.time_to_idle = AGE * HUTCH_SECOND;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    use_clock(&options, &clock);
+    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+    for (int age = AGE; age <= 4 * AGE; age *= 4) {
+      hutch_cache_limits limits = {.struct_size = sizeof limits};
+      limits.disk.time_to_idle = age * HUTCH_SECOND;
+      CHECK_OK(hutch_set_limits(cache, &limits));
+      CHECK_OK(put_text(cache, "key", "value"));
+      for (int i = 0; i < 12; i++) {
+        clock.now += age * HUTCH_SECOND / 5 * 4;
+        CHECK_TEXT(cache, "key", "value");
+        if (i % 4 == 0) CHECK_OK(hutch_maintain(cache, HUTCH_SECOND));
+      }
+      CHECK_OK(hutch_clear(memory));
+      clock.now += age * HUTCH_SECOND / 5;
+      CHECK_TEXT(cache, "key", "value");
+      CHECK_EQUAL(0, info_of(memory, "key").time_to_idle);
+      clock.now += age * HUTCH_SECOND;
+      CHECK_OK(hutch_clear(memory));
+      CHECK_MISSING(cache, "key");
+    }
+    hutch_cache_limits limits = {.struct_size = sizeof limits};
+    limits.disk.time_to_idle = HUTCH_FOREVER;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    CHECK_OK(put_text(cache, "key", "value"));
+    clock.now += 100 * AGE * HUTCH_SECOND;
+    CHECK_OK(hutch_clear(memory));
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_EQUAL(HUTCH_FOREVER, limits_of(cache).memory.time_to_idle);
+    hutch_cache_release(memory);
+    CHECK_OK(hutch_close(cache));
+    CHECK_OK(hutch_destroy(scratch("cache").text));
+  }
+}
+
 /* No limit makes the cleaner evict anything. It meets the entry after its time to idle, as the log
    knows it, and before a sweep. */
 TEST(the_cleaner_keeps_what_reads_in_memory_keep_alive) {

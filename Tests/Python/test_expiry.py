@@ -255,6 +255,23 @@ def test_the_caches_time_to_idle_and_an_entrys_own(directory, clock, on_disk):
         assert set(cache) == {"for ever"}
 
 
+@pytest.mark.parametrize("storage", ["log", "mixed"])
+def test_a_read_in_memory_is_an_access_for_the_disk_tiers_time_to_idle(directory, clock, storage):
+    limits = hutch.TierLimits(time_to_idle=10)
+    with hutch.Cache(directory, disk=limits, storage=storage, clock=clock) as cache:
+        cache["key"] = "value"
+        for _ in range(10):
+            clock.advance(8)
+            assert cache["key"] == "value"
+        cache.memory.clear()
+        clock.advance(8)
+        assert cache["key"] == "value"
+        cache.memory.clear()
+        clock.advance(11)
+        assert "key" not in cache
+
+
+
 def test_on_disk_thirty_days_are_the_default(directory, clock):
     with hutch.Cache(directory, clock=clock) as cache:
         cache["k"] = 1

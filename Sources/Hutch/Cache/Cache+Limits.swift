@@ -18,8 +18,8 @@ extension Cache {
     func setMemory() throws(Failure) {
       guard scope != .disk, !memoryFields.isEmpty else { return }
       let newMemory = memoryLimits.changed(memoryFields, to: wantedMemory)
-      memory.setLimits(newMemory, at: moment)
       parts.limitsLock.withLock { memoryLimits = newMemory }
+      setMemoryLimits(at: moment)
       if newMemory.ages.any { try startMaintenance() }
     }
     guard storage != nil, scope != .memory else {
@@ -32,8 +32,26 @@ extension Cache {
         guard !diskFields.isEmpty else { return }
         try storage.setLimits(
           storage.limits.changed(diskFields, to: wantedDisk), at: moment)
+        followAges(at: moment)
       }
     }
+  }
+
+  /// Whether entries of the store end by being idle. They live by the reads that memory answers
+  /// too, whose times it keeps to about a minute otherwise.
+  private var storeIdles: Bool { (storage?.limits.ages.timeToIdle ?? 0) != 0 }
+
+  private func setMemoryLimits(at moment: Moment) {
+    var limits = memoryLimits
+    limits.ages.keepsAccesses = storeIdles
+    memory.setLimits(limits, at: moment)
+  }
+
+  /// Takes notice of the store's time to idle: after an opening and a change of limits, and, since
+  /// another process may change it, now and then. `limitsChange` is held, or no other thread knows
+  /// the cache.
+  func followAges(at moment: Moment) {
+    if memory.ages.keepsAccesses != storeIdles { setMemoryLimits(at: moment) }
   }
 
   /// Distinct keys. Nothing stands still for it. The sums are read in the order in which an entry

@@ -137,6 +137,7 @@ final class Cache {
     let cache = Cache(
       memory, storage, clock, settings, options.memory, options.pressure, coherence, life, parts)
     memory.prepareHits(clock, isAll: storage == nil)
+    cache.followAges(at: clock.current)
     return cache
   }
 

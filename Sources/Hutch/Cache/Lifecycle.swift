@@ -135,6 +135,11 @@ extension Cache {
     var hasMore = memory.maintain(at: moment)
     if let storage, (try? enterStorage()) != nil {
       hasMore = storage.maintain(at: moment) || hasMore
+      // Not beside a change of limits, which does the same.
+      if parts.limitsChange.tryLock() {
+        followAges(at: moment)
+        parts.limitsChange.unlock()
+      }
       // Not of a store that has come back and gone down in this slice: the next slice would bring
       // it back at once, and the review would begin anew, again and again.
       if storage.isUp { hasMore = review.step(storage) || hasMore }

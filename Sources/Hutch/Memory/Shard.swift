@@ -109,13 +109,11 @@ struct Shard: ~Copyable {
 
   @inline(never)
   mutating func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
-    let idle = record.endOfIdle(at: now, under: ages)
-    let idles = record.endOfIdle(at: now, under: ages.strict) != Record.never
     entries.slab.set(
       slot,
       Slab.Times(
-        due: min(record.endOfLife(at: now, under: ages), idle),
-        accessed: idles ? record.accessed : 0))
+        due: min(record.endOfLife(at: now, under: ages), record.endOfIdle(at: now, under: ages)),
+        accessed: record.mayIdle(under: ages) ? record.accessed : 0))
   }
 
   // MARK: reading

@@ -40,18 +40,36 @@ struct Record {
 struct Ages: Equatable {
   var timeToLive: Int64 = 0
   var timeToIdle: Int64 = 0
+  private var flags: UInt8 = 0
+
+  init(timeToLive: Int64 = 0, timeToIdle: Int64 = 0, actOnTrim: Bool = false) {
+    self.timeToLive = timeToLive
+    self.timeToIdle = timeToIdle
+    self.actOnTrim = actOnTrim
+  }
+
   /// The ages end no entry by themselves (HUTCH_OPEN_AGES_ON_TRIM): a trim removes the entries that
   /// have expired under `strict`. Access times are kept as for ages that end entries.
-  var actOnTrim = false
+  var actOnTrim: Bool {
+    @inline(__always) get { flags & 1 != 0 }
+    set { flags = flags & ~1 | (newValue ? 1 : 0) }
+  }
+
+  /// For memory: access times are kept as if there were a time to idle: the disk tier has one.
+  var keepsAccesses: Bool {
+    @inline(__always) get { flags & 2 != 0 }
+    set { flags = flags & ~2 | (newValue ? 2 : 0) }
+  }
 
   /// The same ages, as they act in a trim.
   var strict: Ages { Ages(timeToLive: timeToLive, timeToIdle: timeToIdle) }
 
-  /// True if there is any.
-  @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 }
+  /// True if there is any, or access times are kept.
+  @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 || keepsAccesses }
 
   static func == (a: Ages, b: Ages) -> Bool {
     a.timeToLive == b.timeToLive && a.timeToIdle == b.timeToIdle
+      && a.keepsAccesses == b.keepsAccesses
   }
 }
 
@@ -111,11 +129,15 @@ extension Record {
     now >= endOfLife(at: now, under: ages) || now >= endOfIdle(at: now, under: ages)
   }
 
-  /// True if the entry can expire at all, be it for a trim alone.
+  /// True if the entry can expire at all, be it for a trim alone or in the disk tier by being idle.
   @inline(never)
   func mayExpire(under ages: Ages) -> Bool {
-    (expires != 0 ? expires != Record.never : ages.timeToLive != 0)
-      || (timeToIdle != 0 ? timeToIdle != Record.never : ages.timeToIdle != 0)
+    (expires != 0 ? expires != Record.never : ages.timeToLive != 0) || mayIdle(under: ages)
+  }
+
+  /// True if an entry's life depends on its last access.
+  func mayIdle(under ages: Ages) -> Bool {
+    timeToIdle != 0 ? timeToIdle != Record.never : ages.timeToIdle != 0 || ages.keepsAccesses
   }
 
   /// The record after a `touch`. A duration of 0 keeps the entry's own.
