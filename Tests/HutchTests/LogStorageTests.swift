@@ -310,6 +310,28 @@ import Testing
     expect(try fixture.get("b") == "3")
   }
 
+  /// Room is made for a large file while other processes add files and remove them.
+  @Test func roomIsMadeBesideOtherWrites() throws {
+    let fixture = try Fixture()
+    try fixture.put("a", "1")
+    let store = fixture.storage.store!
+    let isOver = Atomic<Bool>(false)
+    let (hasBegun, hasEnded) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    Thread.detachNewThread {
+      hasBegun.signal()
+      while !isOver.load(ordering: .relaxed) {
+        store.words.add(IndexAt.files, 4096)
+        store.words.add(IndexAt.files, -4096)
+      }
+      hasEnded.signal()
+    }
+    hasBegun.wait()
+    for _ in 0..<50_000 { fixture.storage.makeRoom(1 << 40) }
+    isOver.store(true, ordering: .relaxed)
+    hasEnded.wait()
+    expect(try fixture.put("b", "2").status == .done)
+  }
+
   @Test(arguments: [5000, Bars.most + 1])
   func barsOnManyKeys(count: Int) throws {
     let fixture = try Fixture()

@@ -95,7 +95,7 @@ extension LogStorage: FileStorage {
       return trash
     }
     if trash >= wanted { return }
-    let target = store.taken - min(store.taken, wanted - trash)
+    let target = store.taken(without: wanted - trash)
     let now = clock.latestTime
     var hasMore = true
     while hasMore {

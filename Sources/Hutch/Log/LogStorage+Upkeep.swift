@@ -205,8 +205,7 @@ extension LogStorage {
     guard least > 0, let space = Files.space(of: store.logFile.number),
       UInt64(clamping: space.free) < least, store.segmentCount > 2 || store.files > 0
     else { return false }
-    let segment = UInt64(store.segmentSize)
-    let target = max(store.leastTaken, store.taken - min(store.taken, segment))
+    let target = max(store.leastTaken, store.taken(without: UInt64(store.segmentSize)))
     return try store.locked { () throws(Failure) in
       store.makeRoom(at: moment.time) { store.taken > target }
     }

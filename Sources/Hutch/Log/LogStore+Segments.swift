@@ -107,6 +107,13 @@ extension LogStore {
     indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) &<< UInt64(segmentShift) &+ files
   }
 
+  /// The bytes that would be left without so many. Other processes may change `taken` at any time,
+  /// so this loads it once.
+  func taken(without bytes: UInt64) -> UInt64 {
+    let taken = taken
+    return taken - min(taken, bytes)
+  }
+
   /// The bytes that the index and the least log have.
   var leastTaken: UInt64 {
     indexSize(words.load(IndexAt.pages)) &+ 2 &<< UInt64(segmentShift)
@@ -155,9 +162,8 @@ extension LogStore {
   func newPlace() throws(Failure) -> Int {
     let place = freePlace()
     let minFree = words.load(IndexAt.limits + 40)
-    let least = minFree.addingReportingOverflow(UInt64(segmentSize)).partialValue
     if minFree > 0, let space = Files.space(of: logFile.number),
-      UInt64(clamping: space.free) < least
+      UInt64(clamping: space.free - Int64(segmentSize)) < minFree
     {
       throw Failure(.noSpace, "the file system has less free than is to stay free")
     }
