@@ -310,6 +310,19 @@ import Testing
     expect(try fixture.get("b") == "3")
   }
 
+  /// An optional directory that was removed is made again by the calls that use it, and by no close.
+  @Test func aCloseBringsNoDirectoryBack() throws {
+    let fixture = try Fixture { $0.disk.isOptional = true }
+    try fixture.put("a", "1")
+    try FileManager.default.removeItem(atPath: fixture.path)
+    try fixture.cache.flushIfUp()
+    let storage = fixture.storage
+    expect(!storage.isUp)
+    storage.nextTry.store(0, ordering: .relaxed)
+    expect(fixture.opening.close() == nil)
+    expect(!storage.isUp && !FileManager.default.fileExists(atPath: fixture.path))
+  }
+
   /// Room is made for a large file while other processes add files and remove them.
   @Test func roomIsMadeBesideOtherWrites() throws {
     let fixture = try Fixture()

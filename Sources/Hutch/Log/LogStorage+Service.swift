@@ -124,7 +124,8 @@ extension LogStorage {
   func close(lastVersion: UInt64) -> Failure? {
     guard let store, !belongsToParent else { return nil }
     defer { forgetStores() }
-    look()
+    // A store that is out of service stays so.
+    if isUp { look() }
     endFiles(store)
     let failure = store.close()
     up.store(false, ordering: .releasing)
