@@ -174,10 +174,9 @@ extension LogStorage {
     self.observer = observer
     store?.observer = observer
     guard isPrepared else { return leave() }
-    sweep = LogSweep()
-    rebuild = LogRebuild()
     if let store {
       do throws(Failure) {
+        store.sweep = LogSweep()
         try store.beginInChild()
         // The parent may have ended, and another process may have noted that it is alone.
         shared.noteOthers()

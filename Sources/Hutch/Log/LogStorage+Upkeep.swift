@@ -93,7 +93,7 @@ extension LogStorage {
   private func rebuild(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     guard store.isRebuilding, sweepLock.tryLock() else { return false }
     defer { sweepLock.unlock() }
-    return try store.rebuild(&rebuild, at: moment)
+    return try store.rebuild(&store.rebuilding, at: moment)
   }
 
   /// Called before what has to meet every entry.
@@ -102,7 +102,7 @@ extension LogStorage {
     while store.isRebuilding {
       sweepLock.lock()
       defer { sweepLock.unlock() }
-      _ = try store.rebuild(&rebuild, at: moment)
+      _ = try store.rebuild(&store.rebuilding, at: moment)
     }
   }
 
@@ -149,27 +149,27 @@ extension LogStorage {
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     // An entry that has no slot yet is not met.
     if store.isRebuilding { return false }
-    if sweep.place == nil {
+    if store.sweep.place == nil {
       // Under a host's clock the host asks for maintenance, and counts have to be exact: no pause.
-      guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= sweep.pauseEnd,
+      guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= store.sweep.pauseEnd,
         let number = try store.beginWalk(at: monotonic, isUrgent: clock.isHosts)
       else { return false }
-      sweep.number = number
-      sweep.place = LogPlace()
-      sweep.earliest = Int64.max
-      sweep.began = monotonic
+      store.sweep.number = number
+      store.sweep.place = LogPlace()
+      store.sweep.earliest = Int64.max
+      store.sweep.began = monotonic
     } else {
       store.continueWalk(at: monotonic)
     }
-    guard var place = sweep.place else { return false }
+    guard var place = store.sweep.place else { return false }
     var found = WalkPage()
     var victims = GrowingArray<LogAddress>()
     for _ in 0..<LogStorage.pagesInSlice {
       guard try store.step(&place, into: &found) else {
-        try store.endWalk(sweep.number, earliest: sweep.earliest)
-        let length = Clock.read(CLOCK_MONOTONIC) - sweep.began
-        sweep.pauseEnd = length < LogStorage.longWalk ? 0 : sweep.began + 16 * length
-        sweep.place = nil
+        try store.endWalk(store.sweep.number, earliest: store.sweep.earliest)
+        let length = Clock.read(CLOCK_MONOTONIC) - store.sweep.began
+        store.sweep.pauseEnd = length < LogStorage.longWalk ? 0 : store.sweep.began + 16 * length
+        store.sweep.place = nil
         return false
       }
       let ages = store.ages
@@ -182,8 +182,8 @@ extension LogStorage {
           try victims.append(entry.address)
         }
         // An expired entry counts too: the tier above may have kept it alive.
-        sweep.earliest = min(
-          sweep.earliest,
+        store.sweep.earliest = min(
+          store.sweep.earliest,
           max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
       }
       if !victims.isEmpty {
@@ -194,7 +194,7 @@ extension LogStorage {
         }
       }
     }
-    sweep.place = place
+    store.sweep.place = place
     return true
   }
 

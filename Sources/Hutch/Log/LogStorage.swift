@@ -96,15 +96,13 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let removedBytes = Atomic<Int64>(0)
   /// How much of `loose` is of processes that have gone, as the opening has found it.
   var looseOfOthers = 0
-  var sweep = LogSweep()
-  var rebuild = LogRebuild()
 
   // The last, as in DiskTier.
   /// Protects the fields from `stores` to `hasBars`.
   let stateLock = Lock()
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock = Lock()
-  /// Protects `sweep` and `rebuild`.
+  /// Protects `sweep` and `rebuilding` of each store.
   let sweepLock = Lock()
   /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
   /// byte, which the process's threads cannot keep from each other.
@@ -167,7 +165,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
         throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
       }
     }
-    rebuild = LogRebuild()
     let isFirst = stateLock.withLock { stores.isEmpty }
     guard stateLock.withLock({ stores.count < LogStorage.mostStores }) else {
       throw Failure(.tierDown, "the directory was removed or replaced too often")

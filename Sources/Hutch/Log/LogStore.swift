@@ -208,6 +208,11 @@ final class LogStore: @unchecked Sendable {
   let mappedPlaces: Int
   let mappedPages: Int
 
+  /// The walk for expired entries, and the work after a recovery, as far as this process has come.
+  /// Protected by `LogStorage.sweepLock`.
+  var sweep = LogSweep()
+  var rebuilding = LogRebuild()
+
   var segmentSize: Int { 1 &<< segmentShift }
   var segmentUnits: UInt64 { 1 &<< unitShift }
 
