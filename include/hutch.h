@@ -2181,7 +2181,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     seconds, and the writes after that one 20 milliseconds. Then a put is HUTCH_PARTIAL
  *     or HUTCH_BUSY, and other writes and openings are HUTCH_BUSY, until the stopped
  *     process continues or dies. Reads do not wait. An opening waits up to 60 seconds for
- *     another process that opens or closes the directory, then it is HUTCH_BUSY.
+ *     another process that opens or closes the directory, then it is HUTCH_BUSY; and so does
+ *     a call that waits for a checkpoint, for another process that writes one.
  *   - A directory that was removed or replaced is noticed by the first write after 0.1
  *     seconds, by maintenance, by hutch_flush and by hutch_close. Until then writes go to
  *     the removed files, and are lost. If hutch-checkpoint alone is removed, the next

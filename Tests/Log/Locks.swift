@@ -144,10 +144,46 @@ private func checkFork() {
   check(store.round(3, at: LogStore.moment()) == 1, "the child's entry is not there")
 }
 
+/// A call that needs a checkpoint waits for a process that was stopped while it writes one, but not
+/// for ever.
+private func checkStoppedCheckpoint() {
+  let scratch = Scratch("stopped")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  store.put(1, 1, at: LogStore.moment())
+  let other = LogStore.openAt(scratch.path, nil)
+  check(other.member.tryCheckpoint(), "a checkpoint is under way already")
+  outcome.store(0, ordering: .relaxed)
+  var thread = pthread_t()
+  let context = Unmanaged.passUnretained(store).toOpaque()
+  let code = pthread_create(
+    &thread, nil,
+    { context in
+      let store = Unmanaged<LogStore>.fromOpaque(context!).takeUnretainedValue()
+      do throws(Failure) {
+        try store.writeNewCheckpoint()
+        outcome.store(1, ordering: .releasing)
+      } catch {
+        outcome.store(error.status == .busy ? 2 : 3, ordering: .releasing)
+      }
+      return nil
+    }, context)
+  check(code == 0, "no thread", Int(code))
+  for _ in 0..<5000 where outcome.load(ordering: .acquiring) == 0 {
+    TestClock.pass(1_000_000_000)
+    usleep(1000)
+  }
+  let reached = outcome.load(ordering: .acquiring)
+  other.member.endCheckpoint()
+  pthread_join(thread, nil)
+  check(reached == 2, "a stopped process's checkpoint is waited for", reached)
+  trying { () throws(Failure) in try store.writeNewCheckpoint() }
+}
+
 /// log_tests locks
 func locks() -> Int32 {
   checkLiving()
   checkPatience()
+  checkStoppedCheckpoint()
   checkDead()
   checkIncarnation()
   checkFork()

@@ -24,10 +24,11 @@ final class LogMember {
   private static let presence: Int64 = 9
   private static let checkpoint: Int64 = 10
   private static let members: Int64 = 16
-  /// How long an opening waits for another process's opening or closing, in nanoseconds. The last
-  /// process that closes the directory waits for the disk meanwhile; this is longer than a busy
-  /// disk takes, and only a process that was stopped is waited for in vain.
-  private static let patience: Int64 = 60_000_000_000
+  /// How long an opening waits for another process's opening or closing, and a call with no lock
+  /// held for another process's checkpoint, in nanoseconds. The other process waits for the disk
+  /// meanwhile. This is longer than a busy disk takes: only a process that was stopped is waited
+  /// for in vain.
+  static let patience: Int64 = 60_000_000_000
 
   private let file: Descriptor
   /// An open file that has byte 9 locked. A forked child inherits it, and has it in common with its

@@ -150,13 +150,8 @@ extension LogStore {
 
   /// Runs `body` while nothing else writes a checkpoint. The lock is held.
   func whileNoneIsWritten(_ body: () throws(Failure) -> Void) throws(Failure) {
-    let end = Clock.read(CLOCK_MONOTONIC) + LogStore.pauseIfDurable
-    while !beginCheckpoint() {
-      guard Clock.read(CLOCK_MONOTONIC) < end else {
-        throw Failure(.busy, "another process does not come to the end of a checkpoint")
-      }
-      LogStore.nap()
-    }
+    let end = Deadline(after: LogStore.pauseIfDurable)
+    while !beginCheckpoint() { try LogStore.awaitCheckpoint(until: end) }
     defer { endCheckpoint() }
     try body()
   }

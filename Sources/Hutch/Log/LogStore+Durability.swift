@@ -74,8 +74,9 @@ extension LogStore {
   /// Waits until a checkpoint is on the disk that was begun after this call. The lock is not held.
   func writeNewCheckpoint() throws(Failure) {
     let begun = words.load(IndexAt.begun)
+    let end = Deadline(after: LogMember.patience)
     while words.load(IndexAt.durable) <= begun && !isRebuilding {
-      if try !writeCheckpoint() { LogStore.nap() }
+      if try !writeCheckpoint() { try LogStore.awaitCheckpoint(until: end) }
     }
   }
 
@@ -165,6 +166,12 @@ extension LogStore {
     }
   }
 
-  /// A millisecond.
-  static func nap() { usleep(1000) }
+  /// Waits a millisecond of those that another thread or process may take for its checkpoint. Fails
+  /// once the time is over.
+  static func awaitCheckpoint(until end: Deadline) throws(Failure) {
+    if end.hasPassed {
+      throw Failure(.busy, "another process does not come to the end of a checkpoint")
+    }
+    usleep(1000)
+  }
 }
