@@ -182,6 +182,7 @@ extension TaskQueue {
     heldCount -= 1
     countPending(task, 1)
     do throws(Failure) {
+      unwatch(task)
       try enqueue(task)
     } catch {
       task.pointee.state = .ending
