@@ -45,7 +45,7 @@ extension DiskTier {
       if holdRest(until: end) { return true }
       readers.endHold()
     }
-    members.dropChild()
+    members.closeForChild()
     committer.mutex.unlock()
     return false
   }

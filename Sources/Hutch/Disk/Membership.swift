@@ -200,16 +200,9 @@ final class Membership {
     shared.idleMembers += 1
   }
 
-  /// There will be no child.
-  func dropChild() {
-    if forChild >= 0 {
-      shared.members = max(1, shared.members) - 1
-      shared.idleMembers = max(1, shared.idleMembers) - 1
-    }
-    closeForChild()
-  }
-
-  /// The child has the file.
+  /// The child has the file, or there will be no child. Then the child stays counted, as a process
+  /// that was killed does, until a member finds itself alone: the turn is over, and without it
+  /// nothing may write to the shared state.
   func closeForChild() {
     if forChild >= 0 { CSystem.close(forChild) }
     forChild = -1
