@@ -45,7 +45,7 @@ import Synchronization
 ///     touch      as a put of the same value with other times
 ///     remove     a record of it, above the head. Redo: slot, count, live, files, head. A trim
 ///                removes so, too. Without room for the record: redo of the others; then the entry
-///                becomes the record, by one store. So does an expired one that a walk removes
+///                becomes the record, by one store. So does an expired one that a walk removes.
 ///                Of a key without an entry: a record of what the cleaner has passed, if one is
 ///                needed. Redo: head, `passed`
 ///     clear      redo: floor, heads, count, live, files
@@ -72,12 +72,11 @@ import Synchronization
 ///
 /// Limits. The number of segments keeps `cost`, which includes the index's pages, at any moment;
 /// two segments and the index's first pages, 60 KB, always exist. A limit below that is kept by the
-/// bytes of the entries. `count` is kept exactly. If no
-/// segment may be added, a put cleans as much as it appends (LogStore+Cleaning). Which entries are
-/// evicted follows from the two streams of segments (LogStore+Streams). Before the log grows, an
-/// oldest segment that is mostly dead is used again (LogStore+Reuse). Without a limit no entry is
-/// evicted: once less than half of the log is in use, the oldest segments are cleaned, and every
-/// entry in them is kept.
+/// bytes of the entries. `count` is kept exactly. If no segment may be added, a put cleans as much
+/// as it appends (LogStore+Cleaning). Which entries are evicted follows from the two streams of
+/// segments (LogStore+Streams). Before the log grows, an oldest segment that is mostly dead is used
+/// again (LogStore+Reuse). Without a limit no entry is evicted: once less than half of the log is
+/// in use, the oldest segments are cleaned, and every entry in them is kept.
 ///
 /// Invariants, for the holder of the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
@@ -325,85 +324,6 @@ final class LogStore: @unchecked Sendable {
   func begin() throws(Failure) {
     if !hasBegun { try takeMarkBack() }
   }
-}
-
-/// What is to be done with no lock held: the observer is to be told of the entries that the store
-/// has removed by itself, and damaged entries are to be removed that a read could not remove, since
-/// it does not wait for the directory's lock. Its lock comes after that one.
-final class LogOwed {
-  struct Damaged: BitwiseCopyable {
-    let address: LogAddress
-    /// Of its key.
-    let hash: UInt64
-  }
-
-  private let lock = Lock()
-  /// The number of these entries. Relaxed: the thread that adds an entry sees it.
-  private let count = Atomic<Int>(0)
-  /// The keys, with the versions of the entries.
-  private var keys = KeyList()
-  private var damaged = GrowingArray<Damaged>()
-  /// Whether there are damaged entries. Relaxed, as `count`.
-  private let isDamaged = Atomic<Bool>(false)
-  private static let mostDamaged = 1024
-
-  @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
-
-  func add(_ key: Bytes, _ version: UInt64) {
-    lock.withLock {
-      // Without memory for the key the observer is not told: the tier above goes on as if the store
-      // had the entry.
-      if (try? keys.append(key, Int64(bitPattern: version))) != nil {
-        count.wrappingAdd(1, ordering: .relaxed)
-      }
-    }
-  }
-
-  /// Notes a damaged entry. False: it was noted before, or cannot be; a later read meets it again.
-  func add(_ entry: Damaged) -> Bool {
-    lock.withLock {
-      for other in damaged.elements where other.address == entry.address { return false }
-      guard damaged.count < LogOwed.mostDamaged, (try? damaged.append(entry)) != nil else {
-        return false
-      }
-      count.wrappingAdd(1, ordering: .relaxed)
-      isDamaged.store(true, ordering: .relaxed)
-      return true
-    }
-  }
-
-  /// One of the damaged entries, which is not noted any more; nil: there is none.
-  func takeDamaged() -> Damaged? {
-    lock.withLock {
-      guard damaged.count > 0 else {
-        isDamaged.store(false, ordering: .relaxed)
-        return nil
-      }
-      let last = damaged[damaged.count - 1]
-      damaged.truncate(to: damaged.count - 1)
-      count.wrappingSubtract(1, ordering: .relaxed)
-      return last
-    }
-  }
-
-  @inline(__always) var hasDamaged: Bool { isDamaged.load(ordering: .relaxed) }
-
-  /// Tells the observer of all of them. No lock is held.
-  func tell(_ observer: any StorageObserver) {
-    var told = KeyList()
-    lock.withLock {
-      swap(&told, &keys)
-      count.store(damaged.count, ordering: .relaxed)
-    }
-    told.forEach { observer.storeDropped($0, UInt64(bitPattern: $1)) }
-  }
-
-  // A fork holds the lock, so that the child has a whole list.
-
-  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
-  func letGo() { lock.unlock() }
-  /// In the child of a fork that was not prepared: no thread of the child holds the lock.
-  func renew() { lock.renew() }
 }
 
 extension Atomic where Value == UInt64 {
