@@ -74,7 +74,7 @@ final class ReadConnection {
       let said = try sums()
       let statement = try connection.prepare(
         """
-        SELECT count(*), ifnull(sum(iif(generation = ?1, 1, 0)), 0),
+        SELECT ifnull(sum(iif(generation = ?1, 1, 0)), 0),
           ifnull(sum(iif(generation = ?1, min(max(charge, 0), 1 << 60), 0)), 0),
           ifnull(sum(iif(generation <> ?1, min(max(charge, 0), 1 << 60), 0)), 0)
         FROM entries
@@ -83,9 +83,8 @@ final class ReadConnection {
       statement.bind(1, said.generation)
       guard try statement.step() else { throw Failure(.corrupt, "the rows cannot be counted") }
       counts = ManifestCounts(
-        generation: said.generation, rows: statement.integer(0),
-        count: (said.count, statement.integer(1)), bytes: (said.bytes, statement.integer(2)),
-        dead: (said.dead, statement.integer(3)))
+        generation: said.generation, count: (said.count, statement.integer(0)),
+        bytes: (said.bytes, statement.integer(1)), dead: (said.dead, statement.integer(2)))
     }
     return counts!
   }
@@ -310,7 +309,6 @@ final class ReadConnection {
 /// Sums over the rows, each as the commits have left it and as it is.
 struct ManifestCounts {
   let generation: Int64
-  let rows: Int64
   let count: (said: Int64, found: Int64)
   let bytes: (said: Int64, found: Int64)
   let dead: (said: Int64, found: Int64)

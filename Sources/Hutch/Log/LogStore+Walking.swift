@@ -5,7 +5,7 @@ import Synchronization
 // exactly once, whatever comes, goes or moves meanwhile.
 
 /// How far a walk has come: the least order that it has not met.
-struct LogPlace: Equatable {
+struct LogPlace {
   var next: UInt64 = 0
 
   /// A hash's place in the order. The bits by which pages are told apart come first, the
@@ -37,8 +37,6 @@ struct LogPlace: Equatable {
     }
     return reversed
   }
-
-  static func == (a: LogPlace, b: LogPlace) -> Bool { a.next == b.next }
 }
 
 /// The entries that a walk has found in one page, as copies: no lock is held while they are used.
@@ -137,15 +135,5 @@ extension LogStore {
       lost += 1
     }
     return lost
-  }
-
-  /// The key of the entry that is at an address; false: it is not there any more.
-  func key(at address: LogAddress, into key: inout GrowingArray<UInt8>) throws(Failure) -> Bool {
-    key.removeAll()
-    guard let seat = seat(of: address), let entry = entry(seat, address), entry.keySize > 0 else {
-      return false
-    }
-    try key.append(contentsOf: entry.key)
-    return isStill(seat, address)
   }
 }

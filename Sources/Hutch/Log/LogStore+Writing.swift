@@ -20,8 +20,6 @@ struct LogWrite {
   var times = Record()
   var condition = WriteCondition.always
   var copy: StoreWrite.Copy?
-  /// The end of the wait for the lock; nil: the caller has no deadline (LogLock).
-  var end: Deadline?
   /// The hash that leads to the key's counter (LogShared).
   var counterHash: UInt64
   /// True: a put with an older version than the entry that is there is not carried out.
@@ -79,7 +77,7 @@ extension LogStore {
     } else {
       checksum = 0
     }
-    guard lock.lock(until: write.end) else {
+    guard lock.lock() else {
       write.failure = Failure(.busy, LogStore.stoppedWords)
       write.outcome = .failed
       return
@@ -421,8 +419,8 @@ extension LogStore {
 
   /// Removes every entry in one step: all of them are then below the floor. If there are content
   /// files, the whole index is searched for them first.
-  func clear(until end: Deadline? = nil) throws(Failure) {
-    try locked(until: end) { () throws(Failure) in
+  func clear() throws(Failure) {
+    try locked { () throws(Failure) in
       let hasOthers = marks.hasOthers
       if hasOthers { marks.beginAll() }
       defer { if hasOthers { marks.endAll() } }

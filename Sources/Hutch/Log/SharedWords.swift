@@ -5,8 +5,7 @@ import Synchronization
 /// through which EVERY store to it goes, in the index and in the log.
 ///
 /// A load acquires and a store releases: a process that sees a word sees all that was stored before
-/// it.
-/// A process may be killed between any two stores. The tests of the log store define
+/// it. A process may be killed between any two stores. The tests of the log store define
 /// HUTCH_CRASH_POINTS and a `CrashPoint` of their own, which kills the process after the n-th
 /// store.
 struct SharedWords {
@@ -27,12 +26,6 @@ struct SharedWords {
 
   @inline(__always)
   func store(_ offset: Int, _ value: UInt64) { SharedWords.store(base + offset, value) }
-
-  /// Adds to a counter that needs no lock, and returns the new number.
-  @inline(__always)
-  func draw(_ offset: Int) -> UInt64 {
-    self[offset].pointee.wrappingAdd(1, ordering: .relaxed).oldValue
-  }
 
   /// Adds to a counter that needs no lock.
   func add(_ offset: Int, _ change: Int) {
