@@ -82,17 +82,14 @@ extension LogStore {
   }
 
   private func misplacedSegments() -> UInt64 {
-    var isTaken = InlineArray<1024, UInt64>(repeating: 0)
+    var taken = PlaceSet()
     var misplaced: UInt64 = 0
     var found = 0
     eachSegment { seat in
       found += 1
-      let place = seat.place
-      let bit: UInt64 = 1 << UInt64(place & 63)
-      if isTaken[place >> 6] & bit != 0 || place >= Int(clamping: words.load(IndexAt.places)) {
+      if !taken.insert(seat.place) || seat.place >= Int(clamping: words.load(IndexAt.places)) {
         misplaced += 1
       }
-      isTaken[place >> 6] |= bit
     }
     return misplaced + (found == segmentCount ? 0 : 1)
   }

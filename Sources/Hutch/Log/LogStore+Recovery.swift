@@ -201,14 +201,11 @@ extension LogStore {
     let version = max(words.load(IndexAt.versions), checkpoint[At.version], tail.version)
     set(IndexAt.versions, min(version, 1 << 62) + 1)
   }
-}
 
-extension LogStore {
   /// Gives places that no segment has back to the file system.
   private func giveBackUnused(of places: Int) {
-    var isTaken = InlineArray<1024, UInt64>(repeating: 0)
-    eachSegment { seat in isTaken[seat.place >> 6] |= 1 << UInt64(seat.place & 63) }
-    for place in 0..<places where isTaken[place >> 6] & 1 << UInt64(place & 63) == 0 {
+    let taken = takenPlaces
+    for place in 0..<places where !taken.contains(place) {
       Files.punch(logFile.number, place &<< segmentShift, segmentSize)
     }
   }

@@ -177,12 +177,16 @@ extension LogStore {
     let places = min(Int(clamping: words.load(IndexAt.places)), mappedPlaces)
     guard segmentCount < places else { return places }
     // Rare: segments were given up, by a trim or for a lower limit.
-    var isTaken = InlineArray<1024, UInt64>(repeating: 0)
-    eachSegment { seat in isTaken[seat.place >> 6] |= 1 << UInt64(seat.place & 63) }
-    for place in 0..<places where isTaken[place >> 6] & 1 << UInt64(place & 63) == 0 {
-      return place
-    }
+    let taken = takenPlaces
+    for place in 0..<places where !taken.contains(place) { return place }
     return places
+  }
+
+  /// The places that segments have.
+  var takenPlaces: PlaceSet {
+    var taken = PlaceSet()
+    eachSegment { seat in _ = taken.insert(seat.place) }
+    return taken
   }
 
   /// The next segment's number: one whose word of the table is free. A segment that has outlived
@@ -199,5 +203,21 @@ extension LogStore {
       CrashPoint.pass()
     }
     return number
+  }
+}
+
+/// Places of the log, a bit for each that there can be.
+struct PlaceSet {
+  private var words = InlineArray<1024, UInt64>(repeating: 0)
+
+  private static func bit(_ place: Int) -> UInt64 { 1 << UInt64(place & 63) }
+
+  func contains(_ place: Int) -> Bool { words[place >> 6] & PlaceSet.bit(place) != 0 }
+
+  /// False: the set has it already.
+  mutating func insert(_ place: Int) -> Bool {
+    if contains(place) { return false }
+    words[place >> 6] |= PlaceSet.bit(place)
+    return true
   }
 }
