@@ -91,7 +91,7 @@ final class StorageTrim {
   /// The removals themselves may move entries that the walk has found, as a log's cleaner does. So
   /// the walk is repeated until it has removed all that it found of the time before the trim.
   private func filter(to goal: TrimGoal?, _ goOn: Progress) throws(Failure) -> Bool {
-    let (rule, asks) = (rule, rule.goesByAccess || rule.ages.timeToIdle != 0)
+    let rule = rule
     func isWanted(_ record: Record) -> Bool {
       goal == nil ? rule.wants(record) : record.isExpired(at: rule.now, under: rule.ages)
     }
@@ -104,16 +104,7 @@ final class StorageTrim {
       while !place.isAtEnd {
         if let goal, goal.excess(of: try storage.occupancy()) <= 0 { return true }
         var victims = GrowingArray<Int64>()
-        var failure: Failure?
-        try storage.walk(&place, at: nil) { key, entry in
-          var record = entry.record
-          guard failure == nil, isWanted(record),
-            !(asks && askAbove(key, &record)) || isWanted(record)
-          else { return }
-          if record.created <= rule.now { found += 1 }
-          do throws(Failure) { try victims.append(entry.id) } catch { failure = error }
-        }
-        if let failure { throw failure }
+        found += try step(&place, addingTo: &victims, if: isWanted)
         let goesOn =
           victims.isEmpty
           ? goesOn(goOn) : try remove(victims, to: goal, goOn, if: { isWanted($1) })
@@ -123,6 +114,27 @@ final class StorageTrim {
       idle = removed == before ? idle + 1 : 0
     }
     return true
+  }
+
+  /// One step of a walk: adds the entries that are wanted. Returns how many of them were written
+  /// before the trim.
+  private func step(
+    _ place: inout WalkPlace, addingTo victims: inout GrowingArray<Int64>,
+    if isWanted: (Record) -> Bool
+  ) throws(Failure) -> UInt64 {
+    let asks = rule.goesByAccess || rule.ages.timeToIdle != 0
+    var found: UInt64 = 0
+    var failure: Failure?
+    try storage.walk(&place, at: nil) { key, entry in
+      var record = entry.record
+      guard failure == nil, isWanted(record),
+        !(asks && askAbove(key, &record)) || isWanted(record)
+      else { return }
+      if record.created <= rule.now { found += 1 }
+      do throws(Failure) { try victims.append(entry.id) } catch { failure = error }
+    }
+    if let failure { throw failure }
+    return found
   }
 
   /// Removes what has expired, until the goal is reached: by the store's index of ends, and by a

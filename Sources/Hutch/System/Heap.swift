@@ -261,11 +261,14 @@ enum Heap {
     else { return false }
     let before = state.pointee.usedBefore.exchange(used, ordering: .relaxed)
     if used &- before > leastGrowth { return true }
+    return search(at: now)
+  }
+
+  /// The step itself: the search goes on where it ended the last time. Returns what `collapse`
+  /// returns.
+  private static func search(at now: Int64) -> Bool {
     let from = state.pointee.searched.load(ordering: .relaxed)
-    if from == 0 && !HeapRegion.areHugePagesAllowed {
-      state.pointee.searchDue.store(now &+ longPause, ordering: .relaxed)
-      return false
-    }
+    if from == 0 && !HeapRegion.areHugePagesAllowed { return rest(until: now &+ longPause) }
     var index = max(1, from >> 32)
     var number = from & 0xFFFF_FFFF
     var looks = looksOfStep
@@ -281,14 +284,17 @@ enum Heap {
         state.pointee.searched.store(index << 32 | number, ordering: .relaxed)
         // A system without the call, or without huge pages, has none later.
         let isForGood = reason == EINVAL || reason == ENOSYS || reason == EPERM
-        state.pointee.searchDue.store(
-          isForGood ? .max : now &+ longPause, ordering: .relaxed)
-        return false
+        return rest(until: isForGood ? .max : now &+ longPause)
       }
     }
     state.pointee.searched.store(0, ordering: .relaxed)
     // What has become whole meanwhile is found when one of the next searches comes round.
-    state.pointee.searchDue.store(now &+ longPause, ordering: .relaxed)
+    return rest(until: now &+ longPause)
+  }
+
+  /// No step comes before that time.
+  private static func rest(until due: Int64) -> Bool {
+    state.pointee.searchDue.store(due, ordering: .relaxed)
     return false
   }
 
