@@ -77,7 +77,7 @@ final class WriterLock {
   /// closed its copies of the descriptors yet. A child that was not prepared only closes its
   /// copies: the locks are its parent's.
   deinit {
-    guard forks == Process.forks else { return }
+    if Process.isParents(forks) { return }
     _ = hutch_ofd_lock(file.number, Int16(F_UNLCK))
     if !isDoorInherited { _ = hutch_ofd_lock(door.number, Int16(F_UNLCK)) }
   }

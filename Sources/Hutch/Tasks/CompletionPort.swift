@@ -28,9 +28,7 @@ final class CompletionPort {
   deinit { _ = CSystem.close(descriptor) }
 
   func check() throws(Failure) {
-    if forks != Process.forks {
-      throw Failure(.forked, "the port belongs to the parent of this process")
-    }
+    try Process.check(forks, "the port belongs to the parent of this process")
   }
 
   /// Called under the lock of the task's queue: takes a reference to the task over. True: the

@@ -78,15 +78,9 @@ extension TaskQueue {
       table.remove(task)
       return
     }
-    let lane = task.pointee.lane
     inherit(next, from: task)
-    next.pointee.lane = lane
-    switch lane {
-    case TaskPointer.closingRank: closing.replace(task, by: next)
-    case 1: high.replace(task, by: next)
-    case 0: normal.replace(task, by: next)
-    default: low.replace(task, by: next)
-    }
+    next.pointee.lane = task.pointee.lane
+    withLane(of: task) { $0.replace(task, by: next) }
     relane(next)
   }
 

@@ -15,21 +15,16 @@ extension TaskQueue {
     appendToLane(task)
   }
 
-  func appendToLane(_ task: TaskPointer) {
-    switch task.pointee.lane {
-    case TaskPointer.closingRank: closing.append(task)
-    case 1: high.append(task)
-    case 0: normal.append(task)
-    default: low.append(task)
-    }
-  }
+  func appendToLane(_ task: TaskPointer) { withLane(of: task) { $0.append(task) } }
 
-  func removeFromLane(_ task: TaskPointer) {
+  func removeFromLane(_ task: TaskPointer) { withLane(of: task) { $0.remove(task) } }
+
+  func withLane(of task: TaskPointer, _ body: (inout Lane) -> Void) {
     switch task.pointee.lane {
-    case TaskPointer.closingRank: closing.remove(task)
-    case 1: high.remove(task)
-    case 0: normal.remove(task)
-    default: low.remove(task)
+    case TaskPointer.closingRank: body(&closing)
+    case 1: body(&high)
+    case 0: body(&normal)
+    default: body(&low)
     }
   }
 

@@ -44,9 +44,7 @@ final class WorkGroup {
   }
 
   func check() throws(Failure) {
-    if forks != Process.forks {
-      throw Failure(.forked, "the group belongs to the parent of this process")
-    }
+    try Process.check(forks, "the group belongs to the parent of this process")
   }
 
   /// Called under the lock of the task's queue.
@@ -182,9 +180,9 @@ extension TaskQueue {
     heldCount -= 1
     countPending(task, 1)
     do throws(Failure) {
-      unwatch(task)
       try enqueue(task)
     } catch {
+      unwatch(task)
       task.pointee.state = .ending
       task.pointee.status = error.status.code
       completions.append(task)
