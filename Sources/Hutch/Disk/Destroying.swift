@@ -25,7 +25,7 @@ extension DiskTier {
   }
 
   private static var databaseNames: [StaticString] {
-    ["manifest.sqlite-wal", "manifest.sqlite-shm", "manifest.sqlite-journal", "manifest.sqlite"]
+    [ManifestFile.log, ManifestFile.shared, "manifest.sqlite-journal", ManifestFile.name]
   }
 }
 

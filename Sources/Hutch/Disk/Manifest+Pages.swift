@@ -34,7 +34,7 @@ extension Manifest {
   func syncUnclean(in directory: Directory) {
     let at = directory.descriptor
     for (name, flags) in [
-      (Files.path("manifest.sqlite-wal"), O_RDONLY), (Files.path("."), O_RDONLY | O_DIRECTORY),
+      (Files.path(ManifestFile.log), O_RDONLY), (Files.path("."), O_RDONLY | O_DIRECTORY),
     ] {
       guard let number = Files.openBeneath(name, at: at, flags | O_NONBLOCK) else { return }
       let file = Descriptor(owning: number)

@@ -28,7 +28,7 @@ extension Manifest {
     newestOfMeta = lastID
     var log = shared.log
     if !trustsLog {
-      let status = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
+      let status = Files.status(Files.path(ManifestFile.log), at: directory.descriptor)
       let size = status?.size ?? 0
       log = (size, size)
     }

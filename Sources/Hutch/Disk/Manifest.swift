@@ -179,7 +179,7 @@ final class Manifest {
         limit_count, limit_entry, time_to_live, time_to_idle, min_free, has_limits, t.tag, t.key
       FROM entries e, meta m, tags t
       """).end()
-    let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
+    let log = Files.status(Files.path(ManifestFile.log), at: directory.descriptor)
     // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here.
     try connection.run(
       """

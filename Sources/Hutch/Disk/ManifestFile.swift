@@ -5,6 +5,9 @@ import CSystem
 /// aside. Nothing here runs while a connection of this process has it open.
 enum ManifestFile {
   static let name: StaticString = "manifest.sqlite"
+  /// SQLite's own files beside it: the write-ahead log, and the index of that.
+  static let log: StaticString = "manifest.sqlite-wal"
+  static let shared: StaticString = "manifest.sqlite-shm"
   /// The ends of the names of the library's other files beside it (`ContentName`): of a manifest
   /// that is being made, and of one that has been set aside. SQLite puts `-wal` behind either.
   private static let new: StaticString = ".new"
@@ -98,8 +101,8 @@ enum ManifestFile {
     let isSynced = durability != .process
     if isSynced { try made.withPointer { sync($0, in: directory) }.get() }
     // The rest of an older manifest's log must not be taken for this manifest's.
-    _ = Files.unlink(Files.path("manifest.sqlite-wal"), at: at)
-    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
+    _ = Files.unlink(Files.path(log), at: at)
+    _ = Files.unlink(Files.path(shared), at: at)
     guard made.withPointer({ Files.rename($0, to: Files.path(name), at: at) }) else {
       throw .system("cannot rename the new manifest", otherwise: .badDirectory)
     }
@@ -141,15 +144,15 @@ enum ManifestFile {
     let at = directory.descriptor
     remove(damaged, in: directory)
     let whole = try ContentName.random(FileSuffix(Files.path(damaged))!)
-    let log = ContentName(number: whole.number, suffix: FileSuffix(Files.path(".damaged-wal"))!)
+    let aside = ContentName(number: whole.number, suffix: FileSuffix(Files.path(".damaged-wal"))!)
     // The manifest first: killed here, the next opening finds none, and `create` does away with
     // the log. The other way round it would find a manifest that lacks its newest writes, and
     // might take it for a whole one.
     guard whole.withPointer({ Files.rename(Files.path(name), to: $0, at: at) }) else {
       throw .system("cannot set the manifest aside", otherwise: .badDirectory)
     }
-    _ = log.withPointer { Files.rename(Files.path("manifest.sqlite-wal"), to: $0, at: at) }
-    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
+    _ = aside.withPointer { Files.rename(Files.path(log), to: $0, at: at) }
+    _ = Files.unlink(Files.path(shared), at: at)
   }
 
   /// How long a manifest that was set aside stays, in nanoseconds: a week.

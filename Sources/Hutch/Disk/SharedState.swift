@@ -78,11 +78,7 @@ final class SharedState {
     let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
     guard let base, base != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
     let state = SharedState(base)
-    let secrets = hash.secrets
-    state.store(8, secrets.0)
-    state.store(16, secrets.1)
-    state.store(24, secrets.2)
-    state.store(32, secrets.3)
+    state.secrets = hash.secrets
     // 0 is the version of nothing.
     state.store(At.versions, 1)
     return state
@@ -110,7 +106,7 @@ final class SharedState {
   /// children have. A member that is alone fills it anew, with the secrets and the next version
   /// that this tier has had so far.
   func map(_ directory: Directory?, isAlone: Bool) throws(Failure) {
-    let secrets = (load(8), load(16), load(24), load(32))
+    let secrets = secrets
     let before = nextVersion.pointee.load(ordering: .relaxed)
     let file = try directory.map { (directory) throws(Failure) in
       try SharedState.open(directory, isAlone: isAlone)
@@ -136,10 +132,7 @@ final class SharedState {
     }
     // Memory that is new is all zero, which is even.
     if isOnDisk || kept != nil { evenAll() }
-    store(8, secrets.0)
-    store(16, secrets.1)
-    store(24, secrets.2)
-    store(32, secrets.3)
+    self.secrets = secrets
     store(At.versions, before)
     store(At.magic, SharedState.magic)
   }
@@ -168,7 +161,22 @@ final class SharedState {
     if isOnDisk { _ = Files.unlink(Files.path(LeftOvers.shared), at: directory.descriptor) }
   }
 
-  var hash: KeyedHash { KeyedHash(load(8), load(16), load(24), load(32)) }
+  private var secrets: (UInt64, UInt64, UInt64, UInt64) {
+    get {
+      (load(At.secrets), load(At.secrets + 8), load(At.secrets + 16), load(At.secrets + 24))
+    }
+    set {
+      store(At.secrets, newValue.0)
+      store(At.secrets + 8, newValue.1)
+      store(At.secrets + 16, newValue.2)
+      store(At.secrets + 24, newValue.3)
+    }
+  }
+
+  var hash: KeyedHash {
+    let secrets = secrets
+    return KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
+  }
 
   var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { cell(At.versions) }
 
@@ -186,6 +194,8 @@ final class SharedState {
     get { half(At.members).pointee.load(ordering: .acquiring) }
     set { half(At.members).pointee.store(newValue, ordering: .releasing) }
   }
+
+  // Relaxed: the holder of the writer lock alone loads these.
 
   var idleMembers: UInt32 {
     get { half(At.idle).pointee.load(ordering: .relaxed) }
