@@ -112,7 +112,6 @@ extension Committer {
   ) throws(Failure) {
     try catchUp()
     guard let manifest else { throw service.failure }
-    try raiseDurability(manifest)
     members.beginTransaction()
     defer { members.endTransaction() }
     var transaction = Transaction(manifest, at: latestTime, limits, policy, accesses, observer)

@@ -31,8 +31,7 @@ extension LogStore {
   /// `isSole`: nothing else has the directory open, and this is the process's first opening.
   func raise(to wanted: Durability, isSole: Bool = false) throws(Failure) {
     let before = durability
-    let raised = isSole ? wanted : max(before.rawValue, wanted.rawValue) == wanted.rawValue
-      ? wanted : before
+    let raised = isSole || wanted.rawValue > before.rawValue ? wanted : before
     if raised == before && !(isSole && isDurable) { return }
     // No checkpoint can be written before the entries have their slots.
     var work = LogRebuild()
@@ -71,7 +70,8 @@ extension LogStore {
     return passed < 0 || passed >= pause
   }
 
-  /// Waits until a checkpoint is on the disk that was begun after this call. The lock is not held.
+  /// Waits until a checkpoint is on the disk that was begun after this call. Fails if another
+  /// process keeps it from that for longer than a busy disk takes. The lock is not held.
   func writeNewCheckpoint() throws(Failure) {
     let begun = words.load(IndexAt.begun)
     let end = Deadline(after: LogMember.patience)

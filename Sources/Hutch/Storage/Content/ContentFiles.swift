@@ -129,14 +129,8 @@ enum ContentFiles {
         ContentPath.folders, at: directory.descriptor, O_PATH | O_DIRECTORY)
     else { return }
     let opened = Descriptor(owning: content)
-    var digits: (UInt8, UInt8, UInt8) = (0, 0, 0)
-    withUnsafeMutableBytes(of: &digits) { bytes in
-      for i in 0..<2 {
-        let digit = i == 0 ? name.folder >> 4 : name.folder & 15
-        bytes[i] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
-      }
-      _ = Files.makeDirectory(
-        bytes.baseAddress!.assumingMemoryBound(to: CChar.self), at: opened.number)
+    ContentPath.folder(name.folder).withPointer {
+      _ = Files.makeDirectory($0 + ContentPath.foldersLength, at: opened.number)
     }
   }
 

@@ -99,6 +99,8 @@ struct ContentPath {
   }
 
   static var folders: Files.Path { Files.path("content") }
+  /// The bytes of `content/`.
+  static let foldersLength = 8
   static var trash: Files.Path { Files.path("trash") }
 
   /// `content/xx`

@@ -12,10 +12,7 @@ final class QueuedWrite: Chained {
 
   /// A removal of which the caller has found no entry, and which is to find none: if there is one
   /// by now, it stays.
-  var removesNothing: Bool {
-    if kind == .remove && condition.kind == .absent { return true }
-    return false
-  }
+  var removesNothing: Bool { kind == .remove && condition.kind == .absent }
 
   // Fields of a put.
 
