@@ -180,8 +180,9 @@ extension DiskTier {
   }
 
   /// A row's value does not change while it has this id, so a wrong charge is still wrong when it
-  /// is corrected; a row that was touched meanwhile has another id, and the next check finds it.
-  /// The sums are next.
+  /// is corrected. A row that was touched meanwhile has another id, and the next check finds it.
+  /// The newest row alone may have been replaced under its id (`Transaction.staysInPlace`): if its
+  /// charge was wrong, it may be that of the value before until the next check. The sums are next.
   private func checkCharges(_ report: inout CheckReport) throws(Failure) {
     var last: Int64 = 0
     var isEnd = false

@@ -243,7 +243,7 @@ extension LogStore {
     return codec == 0 || codec == codecID
   }
 
-  /// Removes an entry, of this version at most, whose value a codec has found damaged.
+  /// Removes the entry with this version, whose value a codec has found damaged.
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     if let match = find(key, hash), match.entry.version == version { _ = removeDamaged(match) }
   }

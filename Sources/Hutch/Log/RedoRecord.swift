@@ -14,8 +14,8 @@
 /// to fit each other. An opening does. Before it judges the state that a kill has left, it
 /// completes the record in a copy of its own (`LogStore.isUsable`).
 struct RedoRecord: ~Copyable {
-  /// The number of words that the longest operation changes: a segment takes the oldest one's
-  /// place.
+  /// The number of words that the longest operation changes: the first segment of new entries
+  /// begins (`LogStore.begin`).
   static let most = 10
 
   private let words: SharedWords

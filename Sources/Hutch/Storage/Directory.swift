@@ -1,6 +1,5 @@
 import CSystem
 
-/// Identifies a directory, whatever path leads to it.
 /// An open cache directory. The cache opens it first, looks up its identity among those that the
 /// process has open, and only then opens a store in it. Two stores of one directory in one process
 /// would not know of each other, and with POSIX locks, which SQLite uses, one would drop the locks

@@ -68,6 +68,7 @@ protocol Storage: StorageTrimming {
   /// (`ValueForm.bytes`).
   var takesBytes: Bool { get }
   func write(_ write: inout StoreWrite)
+  func finish(_ write: inout StoreWrite)
 
   /// True if at this moment `removeAtOnce` may take the place of `write` and `finish`.
   var removesAtOnce: Bool { get }
@@ -86,7 +87,6 @@ protocol Storage: StorageTrimming {
     _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
     at time: Int64
   ) -> StoreWrite.Result
-  func finish(_ write: inout StoreWrite)
   /// Called when all entries of some kind have been removed by their keys, and no lock is held.
   /// From here on a loss of power brings none of them back, nor one that was dropped before.
   /// What the removals themselves promise is their own durability.

@@ -49,7 +49,7 @@ struct OrphanSweep: ~Copyable {
     candidates.removeAll()
   }
 
-  /// True if the next slice reads rows; it wants those of `rows(after:)`.
+  /// The next slice reads the rows behind this one, 0 before the first; nil: it reads no rows.
   var wantsRowsAfter: Int64? { phase == .reading ? lastRow : nil }
 
   /// A slice that reads no rows. It calls `isInFlight` after the listing.

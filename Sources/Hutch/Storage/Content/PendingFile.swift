@@ -9,8 +9,8 @@ import CSystem
 ///     whole    its own          no           deletes the file
 ///     landed   an entry's       no           nothing
 ///
-/// `finish` leads from open to whole, a link begins as whole, `land` leads to landed. In the child
-/// of a fork the file is the parent's, and no child deletes it.
+/// `giveName` leads from open to whole, a link and a value in one piece begin as whole, `land`
+/// leads to landed. In the child of a fork the file is the parent's, and no child deletes it.
 final class PendingFile {
   let name: ContentName
   let directory: Directory
