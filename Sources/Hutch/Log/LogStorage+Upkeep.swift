@@ -7,12 +7,29 @@ struct LogSweep {
   /// How far the walk has come; nil: none is under way.
   var place: LogPlace?
   /// The number of the walk in its directory (`LogStore.beginWalk`).
-  var number: UInt64 = 0
+  private(set) var number: UInt64 = 0
   /// The earliest end of the entries that the walk has met and left.
   var earliest = Int64.max
   /// The times, by CLOCK_MONOTONIC, at which the walk began and before which no other one begins.
-  var began: Int64 = 0
-  var pauseEnd: Int64 = 0
+  private var began: Int64 = 0
+  private(set) var pauseEnd: Int64 = 0
+
+  /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
+  /// time goes into walks.
+  private static let long: Int64 = 2_000_000
+
+  mutating func begin(_ number: UInt64, at monotonic: Int64) {
+    self.number = number
+    place = LogPlace()
+    earliest = Int64.max
+    began = monotonic
+  }
+
+  mutating func end(at monotonic: Int64) {
+    let length = monotonic - began
+    pauseEnd = length < LogSweep.long ? 0 : began + 16 * length
+    place = nil
+  }
 }
 
 /// Work that can wait, and calls that are rare: limits, statistics, expired entries, the check.
@@ -136,66 +153,63 @@ extension LogStorage {
 
   /// The number of pages of slots that a slice of a walk visits.
   private static let pagesInSlice = 8
-  /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
-  /// time goes into walks.
-  private static let longWalk: Int64 = 2_000_000
 
   /// A slice of a walk over all entries, which removes the expired ones. A walk begins when the
   /// first entry may have expired. True if there is more to do at once.
   private func sweepExpired(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     guard sweepLock.tryLock() else { return false }
     defer { sweepLock.unlock() }
-    let now = moment.time
-    let monotonic = Clock.read(CLOCK_MONOTONIC)
     // An entry that has no slot yet is not met.
     if store.isRebuilding { return false }
+    let monotonic = Clock.read(CLOCK_MONOTONIC)
     if store.sweep.place == nil {
       // Under a host's clock the host asks for maintenance, and counts have to be exact: no pause.
-      guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= store.sweep.pauseEnd,
+      guard store.mayHaveExpired(at: moment.time),
+        clock.isHosts || monotonic >= store.sweep.pauseEnd,
         let number = try store.beginWalk(at: monotonic, isUrgent: clock.isHosts)
       else { return false }
-      store.sweep.number = number
-      store.sweep.place = LogPlace()
-      store.sweep.earliest = Int64.max
-      store.sweep.began = monotonic
+      store.sweep.begin(number, at: monotonic)
     } else {
       store.continueWalk(at: monotonic)
     }
     guard var place = store.sweep.place else { return false }
     var found = WalkPage()
-    var victims = GrowingArray<LogAddress>()
     for _ in 0..<LogStorage.pagesInSlice {
       guard try store.step(&place, into: &found) else {
         try store.endWalk(store.sweep.number, earliest: store.sweep.earliest)
-        let length = Clock.read(CLOCK_MONOTONIC) - store.sweep.began
-        store.sweep.pauseEnd = length < LogStorage.longWalk ? 0 : store.sweep.began + 16 * length
-        store.sweep.place = nil
+        store.sweep.end(at: Clock.read(CLOCK_MONOTONIC))
         return false
       }
-      let ages = store.ages
-      victims.removeAll()
-      for entry in found.entries.elements where entry.record.mayExpire(under: ages) {
-        if entry.record.isExpired(at: now, under: ages) {
-          if entry.record.endOfIdle(at: now, under: ages) != Record.never {
-            askAbove(found.key(of: entry), entry.record)
-          }
-          try victims.append(entry.address)
-        }
-        // An expired entry counts too: the tier above may have kept it alive.
-        store.sweep.earliest = min(
-          store.sweep.earliest,
-          max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
-      }
-      if !victims.isEmpty {
-        _ = try store.locked { () throws(Failure) in
-          store.lose(victims, 0..<victims.count, at: moment) { _, record in
-            record.isExpired(at: now, under: ages)
-          }
-        }
-      }
+      try removeExpired(among: found, from: store, at: moment)
     }
     store.sweep.place = place
     return true
+  }
+
+  /// Removes the entries of a page that have expired, also by what the tiers above know.
+  private func removeExpired(
+    among found: borrowing WalkPage, from store: LogStore, at moment: Moment
+  ) throws(Failure) {
+    let (now, ages) = (moment.time, store.ages)
+    var victims = GrowingArray<LogAddress>()
+    for entry in found.entries.elements where entry.record.mayExpire(under: ages) {
+      if entry.record.isExpired(at: now, under: ages) {
+        if entry.record.endOfIdle(at: now, under: ages) != Record.never {
+          askAbove(found.key(of: entry), entry.record)
+        }
+        try victims.append(entry.address)
+      }
+      // An expired entry counts too: the tier above may have kept it alive.
+      store.sweep.earliest = min(
+        store.sweep.earliest,
+        max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
+    }
+    if victims.isEmpty { return }
+    _ = try store.locked { () throws(Failure) in
+      store.lose(victims, 0..<victims.count, at: moment) { _, record in
+        record.isExpired(at: now, under: ages)
+      }
+    }
   }
 
   /// Gives a segment, or as much in content files, back to the file system if that has less free

@@ -46,58 +46,37 @@ extension LogStore {
     let stream = newest != 0 ? LogStream.new : .kept
     let number = newest != 0 ? newest : words.load(IndexAt.rebuildKept)
     if work.seat.number != number {
-      // What is read without the lock counts if the segment is still there afterwards.
-      let end = words.load(IndexAt.rebuildEnd)
-      work.seat = seat(of: start(of: number)) ?? .none
-      let isWhole = try collect(&work, stream, upTo: end)
-      return try locked { () throws(Failure) in
-        guard isNext(number, stream), stream == .kept || words.load(IndexAt.rebuildEnd) == end
-        else {
+      try read(number, stream, into: &work)
+    } else {
+      try locked { () throws(Failure) in
+        guard isNext(number, stream), isStill(work.seat, start(of: number)) else {
           work.seat = .none
-          return isRebuilding
+          return
         }
-        if !isWhole || work.seat == .none || !isStill(work.seat, start(of: number)) {
-          work.seat = .none
-          // The new entries before a gap are not the newest ones of their keys, perhaps.
-          if stream == .new { goOn(to: 0, .new, end: end) } else { goOn(behind: number) }
-        }
-        return isRebuilding
+        giveSlots(&work, stream, at: moment)
+        if work.left == 0 && isRebuilding { endSegment(&work, stream) }
       }
     }
-    return try locked { () throws(Failure) in
-      guard isNext(number, stream), isStill(work.seat, start(of: number)) else {
+    return isRebuilding
+  }
+
+  /// Finds the entries of the segment that is next, or goes on behind it if it does not count. What
+  /// is read without the lock counts if the segment is still there afterwards.
+  private func read(
+    _ number: UInt64, _ stream: LogStream, into work: inout LogRebuild
+  ) throws(Failure) {
+    let end = words.load(IndexAt.rebuildEnd)
+    work.seat = seat(of: start(of: number)) ?? .none
+    let isWhole = try collect(&work, stream, upTo: end)
+    try locked { () throws(Failure) in
+      guard isNext(number, stream), stream == .kept || words.load(IndexAt.rebuildEnd) == end else {
         work.seat = .none
-        return isRebuilding
+        return
       }
-      for _ in 0..<min(work.left, LogStore.slotsInSlice) where isRebuilding {
-        work.left -= 1
-        let address = start(of: number) + UInt64(work.places[work.left])
-        guard let entry = entry(work.seat, address) else { continue }
-        do throws(Failure) {
-          if stream == .new {
-            _ = try giveSlot(to: entry, of: .new, at: moment)
-          } else {
-            try giveSlot(toKept: entry, at: moment)
-          }
-        } catch {
-          // The index has no room for more.
-          giveUpRebuilding()
-        }
-      }
-      if work.left == 0 && isRebuilding {
-        work.seat = .none
-        if stream == .kept {
-          goOn(behind: number)
-        } else {
-          let least = max(words.load(IndexAt.floor), words.load(IndexAt.newFrom), segmentUnits)
-          // The first entries of the oldest segment have no slots if the cleaner has passed them.
-          let passed = words.load(IndexAt.cleaning)
-          let isPassed = passed > start(of: number)
-          let end = isPassed ? passed : work.before
-          goOn(to: !isPassed && end > least ? (end - 1) &>> unitShift : 0, .new, end: end)
-        }
-      }
-      return isRebuilding
+      if isWhole && work.seat != .none && isStill(work.seat, start(of: number)) { return }
+      work.seat = .none
+      // The new entries before a gap are not the newest ones of their keys, perhaps.
+      if stream == .new { goOn(to: 0, .new, end: end) } else { goOn(behind: number) }
     }
   }
 
@@ -135,6 +114,38 @@ extension LogStore {
   }
 
   // MARK: with the lock held
+
+  /// Gives the next entries of the segment their slots, from the last one on.
+  private func giveSlots(_ work: inout LogRebuild, _ stream: LogStream, at moment: Moment) {
+    for _ in 0..<min(work.left, LogStore.slotsInSlice) where isRebuilding {
+      work.left -= 1
+      let address = start(of: work.seat.number) + UInt64(work.places[work.left])
+      guard let entry = entry(work.seat, address) else { continue }
+      do throws(Failure) {
+        if stream == .new {
+          _ = try giveSlot(to: entry, of: .new, at: moment)
+        } else {
+          try giveSlot(toKept: entry, at: moment)
+        }
+      } catch {
+        // The index has no room for more.
+        giveUpRebuilding()
+      }
+    }
+  }
+
+  /// The entries of the segment have their slots: the segment before it is next.
+  private func endSegment(_ work: inout LogRebuild, _ stream: LogStream) {
+    let number = work.seat.number
+    work.seat = .none
+    if stream == .kept { return goOn(behind: number) }
+    let least = max(words.load(IndexAt.floor), words.load(IndexAt.newFrom), segmentUnits)
+    // The first entries of the oldest segment have no slots if the cleaner has passed them.
+    let passed = words.load(IndexAt.cleaning)
+    let isPassed = passed > start(of: number)
+    let end = isPassed ? passed : work.before
+    goOn(to: !isPassed && end > least ? (end - 1) &>> unitShift : 0, .new, end: end)
+  }
 
   /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one.
   private func giveSlot(
