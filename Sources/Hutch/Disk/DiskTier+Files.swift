@@ -41,13 +41,6 @@ extension DiskTier: FileStorage {
     return true
   }
 
-  private func locate(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment
-  ) throws(Failure) -> ValuePlace? {
-    var isDamaged = false
-    return try locate(key, hash, at: moment, isDamaged: &isDamaged)
-  }
-
   /// Where the newest entry's value is; nil if there is none or it has expired. Tells whether it
   /// found the entry damaged.
   func locate(
@@ -70,6 +63,13 @@ extension DiskTier: FileStorage {
     }
     return ValuePlace(
       record: found.row.record, directory: found.directory, file: found.row.file)
+  }
+
+  func locate(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> ValuePlace? {
+    var isDamaged = false
+    return try locate(key, hash, at: moment, isDamaged: &isDamaged)
   }
 
   func open(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {

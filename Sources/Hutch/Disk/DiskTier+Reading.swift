@@ -74,19 +74,9 @@ extension DiskTier {
   }
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
-    var isDamaged = false
-    return try info(key, hash, at: moment, isDamaged: &isDamaged)
-  }
-
-  /// Tells whether it found the entry damaged.
-  func info(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, isDamaged: inout Bool
-  ) throws(Failure) -> Record? {
     while true {
       let rounds = accesses.rounds
-      guard var record = try locate(key, hash, at: moment, isDamaged: &isDamaged)?.record else {
-        return nil
-      }
+      guard var record = try locate(key, hash, at: moment)?.record else { return nil }
       record.accessed = max(record.accessed, accesses.latest(key, hash))
       if accesses.rounds == rounds { return record }
     }

@@ -32,10 +32,7 @@ enum ManifestFile {
   /// user_version (at 60), and touches nothing. Our manifests have both from their first
   /// moment in the file itself, not in the log.
   static func look(_ directory: Directory) throws(Failure) -> Kind {
-    var head = (
-      UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0),
-      UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0)
-    )
+    var head = InlineArray<13, UInt64>(repeating: 0)
     return try withUnsafeMutableBytes(of: &head) { (bytes) throws(Failure) -> Kind in
       let first = UnsafeMutableRawBufferPointer(rebasing: bytes[0..<100])
       let count: Int

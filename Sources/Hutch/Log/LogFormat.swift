@@ -156,6 +156,7 @@ enum IndexAt {
 /// itself whether the entry that it names is still there.
 typealias LogAddress = UInt64
 
+/// The numbers that every file of a log store goes by.
 enum LogFormat {
   /// "hutchlog", little-endian.
   static let magic: UInt64 = 0x676F_6C68_6374_7568

@@ -1,6 +1,8 @@
 internal import CHutch
 import CSystem
 
+/// The check of the index and the segment table, and their repair. The entries themselves are
+/// looked at one by one, without the lock (`inspect`).
 extension LogStore {
   /// Looks through everything with the lock held, empties slots that name no entry that a lookup
   /// would find, and sets the sums right. Writers wait meanwhile: 0.1 s for a million entries,

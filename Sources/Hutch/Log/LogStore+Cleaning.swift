@@ -2,7 +2,9 @@ import CSystem
 
 // Cleaning makes room, an entry of a stream's oldest segment at a time. The lock is held.
 
+/// What one call of `LogStore.clean` has come to.
 enum Cleaned {
+  /// The next entry has been passed, moved or removed.
   case cleaned
   /// The oldest segment has no entry left.
   case atEnd

@@ -44,7 +44,6 @@ final class Content {
   func hold() { trash.holds += 1 }
 
   /// Returns how many files that the hold has kept have gone.
-  @discardableResult
   func release(in directory: Directory) -> Int {
     trash.holds -= 1
     return trash.holds == 0 ? trash.moveHeld(in: directory) : 0
