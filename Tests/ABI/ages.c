@@ -322,3 +322,33 @@ TEST(a_read_beside_a_flush_finds_what_an_access_keeps_alive) {
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(f.cache));
 }
+
+/* What has expired goes first. The read in memory makes the key one that has not, and others were
+   read longer ago. */
+TEST(a_trim_to_a_count_spares_what_reads_in_memory_keep_alive) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.disk_policy = HUTCH_POLICY_LRU;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  for (int i = 0; i < 10; i++) {
+    char other[16];
+    sprintf(other, "%d", i);
+    CHECK_OK(put_text(cache, other, "value"));
+  }
+  clock.now += 8 * HUTCH_SECOND;
+  CHECK_TEXT(cache, "key", "value");
+  clock.now += 4 * HUTCH_SECOND;
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 6};
+  uint64_t removed = 0;
+  CHECK_OK(hutch_trim(disk, &spec, &removed));
+  CHECK_EQUAL(5, removed);
+  check_where(cache, "key", true, true);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}

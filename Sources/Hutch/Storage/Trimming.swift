@@ -104,7 +104,8 @@ final class StorageTrim {
       while !place.isAtEnd {
         if let goal, goal.excess(of: try storage.occupancy()) <= 0 { return true }
         var victims = GrowingArray<Int64>()
-        found += try step(&place, addingTo: &victims, if: isWanted)
+        found += try step(
+          &place, asking: goal != nil || rule.goesByAccess, addingTo: &victims, if: isWanted)
         let goesOn =
           victims.isEmpty
           ? goesOn(goOn) : try remove(victims, to: goal, goOn, if: { isWanted($1) })
@@ -117,12 +118,11 @@ final class StorageTrim {
   }
 
   /// One step of a walk: adds the entries that are wanted. Returns how many of them were written
-  /// before the trim.
+  /// before the trim. `asks`: the tiers above know of reads that count.
   private func step(
-    _ place: inout WalkPlace, addingTo victims: inout GrowingArray<Int64>,
+    _ place: inout WalkPlace, asking asks: Bool, addingTo victims: inout GrowingArray<Int64>,
     if isWanted: (Record) -> Bool
   ) throws(Failure) -> UInt64 {
-    let asks = rule.goesByAccess || rule.ages.timeToIdle != 0
     var found: UInt64 = 0
     var failure: Failure?
     try storage.walk(&place, at: nil) { key, entry in
@@ -272,8 +272,8 @@ struct TrimRule {
   /// True if the time of an entry's last read matters, so that the tiers above have to be asked.
   var goesByAccess: Bool {
     switch spec.kind {
-    case .expired, .leastRecent, .leastFrequent, .idleFor, .accessedBefore: true
-    default: false
+    case .writtenBefore, .olderThan, .largerThan: false
+    default: rank == .access || rank == .uses
     }
   }
 
