@@ -323,6 +323,30 @@ TEST(a_read_beside_a_flush_finds_what_an_access_keeps_alive) {
   CHECK_OK(hutch_close(f.cache));
 }
 
+/* As the cleaner, so the database's evictions. */
+TEST(an_eviction_spares_what_reads_in_memory_keep_alive) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.disk.count = 10;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  clock.now += 8 * HUTCH_SECOND;
+  CHECK_TEXT(cache, "key", "value");
+  clock.now += 4 * HUTCH_SECOND;
+  for (int i = 0; i < 30; i++) {
+    char other[16];
+    sprintf(other, "%d", i);
+    CHECK_OK(put_text(cache, other, "value"));
+  }
+  check_where(cache, "key", true, true);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* What has expired goes first. The read in memory makes the key one that has not, and others were
    read longer ago. */
 TEST(a_trim_to_a_count_spares_what_reads_in_memory_keep_alive) {

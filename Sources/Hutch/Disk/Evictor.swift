@@ -164,7 +164,12 @@ struct Evictor: ~Copyable {
       guard candidate.id <= newest else { continue }
       var isSpared = false
       let isGone = try transaction.drop(id: candidate.id) { record, key in
-        if record.isExpired(at: now, under: ages) { return .expired }
+        var record = record
+        let known = record.accessed
+        if record.isExpired(at: now, under: ages, key, asking: observer) { return .expired }
+        if record.accessed > known {
+          accesses.note(key, accesses.hash.entry(key), at: record.accessed)
+        }
         if !sparesReads { return .evicted }
         // It was read since it was sampled. Not asked after a second sample: reads must not
         // be able to keep everything.

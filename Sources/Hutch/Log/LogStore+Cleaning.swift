@@ -204,13 +204,10 @@ extension LogStore {
   @inline(never)
   private func hasEnded(_ entry: LogEntry.Head, at now: Int64, under ages: Ages) -> Bool {
     var record = entry.record
-    guard record.isExpired(at: now, under: ages) else { return false }
-    guard record.endOfIdle(at: now, under: ages) != Record.never,
-      let time = observer?.lastAccess(of: entry.key), time > record.accessed
-    else { return true }
-    record.accessed = time
-    entry.noteAccess(at: time, isIdling: true)
-    return record.isExpired(at: now, under: ages)
+    let known = record.accessed
+    let hasEnded = record.isExpired(at: now, under: ages, entry.key, asking: observer)
+    if record.accessed > known { entry.noteAccess(at: record.accessed, isIdling: true) }
+    return hasEnded
   }
 
   /// The stream that a copy of so many units is appended to; nil: there is no room. `mayGrow`: a

@@ -39,6 +39,21 @@ protocol StorageObserver: AnyObject {
   func log(_ line: LogLine)
 }
 
+extension Record {
+  /// True if the entry has expired, also by the reads that the tiers above have answered: their
+  /// last one becomes `accessed`.
+  mutating func isExpired(
+    at now: Int64, under ages: Ages, _ key: Bytes, asking observer: (any StorageObserver)?
+  ) -> Bool {
+    guard isExpired(at: now, under: ages) else { return false }
+    guard endOfIdle(at: now, under: ages) != Record.never,
+      let time = observer?.lastAccess(of: key), time > accessed
+    else { return true }
+    accessed = time
+    return isExpired(at: now, under: ages)
+  }
+}
+
 /// Why a store has dropped an entry that no call has removed.
 enum DropCause: UInt64 {
   case evicted = 0
