@@ -376,3 +376,32 @@ TEST(a_trim_to_a_count_spares_what_reads_in_memory_keep_alive) {
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
 }
+
+/* More of them than the database's tier gathers times of, where no life hangs on one. */
+TEST(reads_of_many_entries_keep_each_of_them_alive) {
+  enum { MANY = 10000 };
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  for (uint32_t i = 0; i < MANY; i++)
+    CHECK_OK(hutch_put(disk, &i, sizeof i, KEY("value"), &put, NULL));
+  for (int round = 0; round < 3; round++) {
+    clock.now += 8 * HUTCH_SECOND;
+    if (round == 2) CHECK_OK(hutch_flush(cache));
+    for (uint32_t i = 0; i < MANY; i++) {
+      hutch_value *value;
+      CHECK_OK(hutch_get(disk, &i, sizeof i, &value));
+      hutch_value_release(value);
+    }
+  }
+  clock.now += (AGE + 1) * HUTCH_SECOND;
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_EQUAL(0, count_of(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}

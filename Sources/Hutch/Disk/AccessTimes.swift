@@ -5,8 +5,9 @@ import Synchronization
 /// read is never a write.
 ///
 /// Bounded, and lossy by design: beyond `capacity` keys between two flushes an access of another
-/// key is forgotten. Two tables take turns, so that one can be written out in batches while the
-/// other gathers; a question looks into both.
+/// key is forgotten, unless the life of an entry may hang on it (`keepsAll`). Two tables take
+/// turns, so that one can be written out in batches while the other gathers; a question looks into
+/// both.
 final class AccessTimes {
   private struct Slot {
     /// Nil: free. The slot's own copy.
@@ -20,11 +21,42 @@ final class AccessTimes {
   private struct Table {
     /// Made when it is first needed.
     var slots: UnsafeMutablePointer<Slot>?
+    /// A power of two, twice `count` at least.
+    var slotCount = 0
     var count = 0
+
+    mutating func grow(to size: Int) -> Bool {
+      guard let larger = try? Allocation.array(Slot.self, size) else { return false }
+      let old = self
+      (slots, slotCount) = (larger, size)
+      for i in 0..<old.slotCount {
+        let slot = old.slots![i]
+        guard let key = slot.key else { continue }
+        let place = AccessTimes.index(
+          of: Bytes(start: key, count: Int(slot.size)), slot.hash, in: self)!
+        larger[place] = slot
+      }
+      free(old.slots)
+      return true
+    }
+
+    /// Frees the keys, and the slots beyond those of a table that has not grown.
+    mutating func empty() {
+      guard let slots, count > 0 else { return }
+      for i in 0..<slotCount {
+        free(slots[i].key)
+        slots[i].key = nil
+      }
+      count = 0
+      if slotCount > AccessTimes.leastSlots {
+        free(slots)
+        self = Table()
+      }
+    }
   }
 
   static let capacity = 4096
-  private static let slotCount = 8192
+  private static let leastSlots = 2 * capacity
 
   /// Protects both tables, but for the copies of keys in `leaving`, which only
   /// the writer frees. No other lock is taken under it.
@@ -42,34 +74,30 @@ final class AccessTimes {
   /// the table is emptied; acquire by a read before it looks at the row, and after its look here.
   private let ended = Atomic<UInt64>(0)
 
+  /// True if an entry may end by being idle: no access is forgotten, or it would end too early. The
+  /// table then grows until maintenance writes it out. Relaxed: the thread that has put such an
+  /// entry sees it.
+  let keepsAll = Atomic<Bool>(false)
+
   init(_ hash: KeyedHash) { self.hash = hash }
 
   deinit {
-    AccessTimes.empty(&gathering)
-    AccessTimes.empty(&leaving)
+    gathering.empty()
+    leaving.empty()
     free(gathering.slots)
     free(leaving.slots)
   }
 
-  private static func empty(_ table: inout Table) {
-    guard let slots = table.slots, table.count > 0 else { return }
-    for i in 0..<slotCount {
-      free(slots[i].key)
-      slots[i].key = nil
-    }
-    table.count = 0
-  }
-
   private static func index(of key: Bytes, _ hash: UInt64, in table: Table) -> Int? {
     guard let slots = table.slots else { return nil }
-    var i = KeyedHash.place(of: hash, mask: slotCount - 1)
+    var i = KeyedHash.place(of: hash, mask: table.slotCount - 1)
     while let own = slots[i].key {
       if slots[i].hash == hash, Int(slots[i].size) == key.count,
         memcmp(own, key.baseAddress!, key.count) == 0
       {
         return i
       }
-      i = (i + 1) & (slotCount - 1)
+      i = (i + 1) & (table.slotCount - 1)
     }
     return i
   }
@@ -89,8 +117,8 @@ final class AccessTimes {
   /// In the child: the parent writes the accesses that have gathered. Under the writer lock.
   func forget() {
     lock.withLock {
-      AccessTimes.empty(&gathering)
-      AccessTimes.empty(&leaving)
+      gathering.empty()
+      leaving.empty()
       position = 0
       total.store(0, ordering: .relaxed)
     }
@@ -107,15 +135,16 @@ final class AccessTimes {
   func note(_ key: Bytes, _ hash: UInt64, at time: Int64) {
     lock.lock()
     defer { lock.unlock() }
-    if gathering.slots == nil {
-      gathering.slots = try? Allocation.array(Slot.self, AccessTimes.slotCount)
+    let isFull = 2 * gathering.count >= gathering.slotCount
+    if isFull && (gathering.slots == nil || keepsAll.load(ordering: .relaxed)) {
+      _ = gathering.grow(to: max(AccessTimes.leastSlots, 2 * gathering.slotCount))
     }
     guard let i = AccessTimes.index(of: key, hash, in: gathering), let slots = gathering.slots
     else { return }
     if slots[i].key != nil {
       slots[i].time = max(slots[i].time, time)
       slots[i].uses = slots[i].uses &+ 1
-    } else if gathering.count < AccessTimes.capacity, let copy = malloc(key.count) {
+    } else if 2 * gathering.count < gathering.slotCount, let copy = malloc(key.count) {
       memcpy(copy, key.baseAddress!, key.count)
       slots[i] = Slot(key: copy, hash: hash, time: time, size: UInt32(key.count), uses: 1)
       gathering.count += 1
@@ -167,24 +196,24 @@ final class AccessTimes {
     }
     guard let slots = leaving.slots, leaving.count > 0 else { return false }
     var done = 0
-    while position < AccessTimes.slotCount && done < limit {
+    while position < leaving.slotCount && done < limit {
       let slot = slots[position]
       position += 1
       guard let key = slot.key else { continue }
       done += 1
       try write(Bytes(start: key, count: Int(slot.size)), slot.time, Int64(slot.uses))
     }
-    return position < AccessTimes.slotCount
+    return position < leaving.slotCount
   }
 
   /// The transaction of the last `drain` is committed: the accesses that it wrote are in the rows
   /// now. A table leaves as a whole, once all of it has been written.
   func endRound() {
-    guard leaving.count > 0, position == AccessTimes.slotCount else { return }
+    guard leaving.count > 0, position == leaving.slotCount else { return }
     lock.withLock {
       ended.wrappingAdd(1, ordering: .releasing)
       total.wrappingSubtract(leaving.count, ordering: .releasing)
-      AccessTimes.empty(&leaving)
+      leaving.empty()
     }
   }
 }

@@ -57,6 +57,8 @@ extension Committer {
   /// Shows the numbers after a commit, to `stats` and to other members.
   func publish(_ meta: Meta) {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
+    accesses.keepsAll.store(
+      meta.mayIdle || limits.ages.timeToIdle != 0, ordering: .relaxed)
     let log = manifest?.log ?? 0
     let removed = UInt64(max(0, content.removedBytes + content.heldBytes))
     counters.trash.store(removed, ordering: .releasing)
