@@ -160,6 +160,52 @@ TEST(a_touch_that_makes_a_deferred_entry_too_large_for_memory_keeps_it) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The limits shrink when a put has made its plan, and before memory has its value. */
+typedef struct shrinking {
+  hutch_cache *cache;
+  char told[8];
+  size_t count;
+} shrinking;
+
+static void shrink(void *context, const hutch_event *event) {
+  shrinking *s = context;
+  if (event->kind == HUTCH_EVENT_WILL_ADD) {
+    hutch_cache_limits limits = {.struct_size = sizeof limits};
+    limits.memory.max_entry = 1000;
+    CHECK_OK(hutch_set_limits(s->cache, &limits));
+  } else if (s->count < sizeof s->told) {
+    s->told[s->count++] = (char)(event->kind == HUTCH_EVENT_DID_REMOVE       ? '-'
+                                 : event->tiers == HUTCH_TIER_MEMORY     ? 'm'
+                                                                             : 'd');
+  }
+}
+
+static void check_size(hutch_cache *cache, const char *key, size_t size) {
+  hutch_value *value = get_value(cache, key);
+  CHECK_EQUAL(size, hutch_value_size(value));
+  hutch_value_release(value);
+}
+
+TEST(a_value_that_memory_refuses_since_its_limits_have_shrunk_goes_on_disk) {
+  hutch_cache *cache = open_deferring();
+  CHECK_OK(put_text(cache, "a", "old"));
+  shrinking s = {.cache = cache};
+  uint32_t kinds = HUTCH_EVENT_WILL_ADD | HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE;
+  CHECK_OK(hutch_set_listener(cache, kinds, shrink, &s, NULL));
+  CHECK_OK(put_size(cache, "a", 50000));
+  CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+  check_size(cache, "a", 50000);
+  /* The old one is written back, for the limits, and replaced. */
+  CHECK_BYTES("d-md-", 5, s.told, s.count);
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_OK(hutch_flush(cache));
+  check_where(cache, "a", false, true);
+  CHECK_OK(hutch_close(cache));
+  cache = open_deferring();
+  check_size(cache, "a", 50000);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(many_evictions_lose_nothing) {
   hutch_options options = deferring_options();
   /* What a thread of the library's is just writing is counted on both sides. */

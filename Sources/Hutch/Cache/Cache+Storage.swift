@@ -17,7 +17,7 @@ extension Cache {
     }
     memory.watch.onDirty = { block, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        if let storage = $0.storage { $0.writeBack.stage(block, accessed, for: storage) }
+        $0.writeBack.stage(block, accessed)
       }
     }
     memory.onDeparture = { block, cause, accessed in

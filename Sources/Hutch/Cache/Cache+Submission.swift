@@ -165,6 +165,13 @@ extension Cache {
       entry.setDirty(true)
     }
     let wasDirty = putInMemory(&put, at: moment, isBacked: put.plan.store == .put)
+    if put.plan.store == .removeIfThere && put.result.memory != .stored {
+      // The limits have shrunk since the plan was made, or there is no memory for the entry. It
+      // goes on disk as if memory had evicted it at once.
+      writeBack.stage(entry, entry.created)
+      tellLeft(entry, .evicted)
+      put.result.memory = .stored
+    }
     // A commit of an older write of the key may have changed the counter, and has not found the
     // block in memory (`MemoryTier.setMark`).
     var seen = counter

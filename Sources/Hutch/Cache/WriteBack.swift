@@ -106,8 +106,9 @@ final class WriteBack {
 
   // MARK: leaving
 
-  /// Memory is giving up a dirty entry. The lock of its shard is held.
-  func stage(_ entry: UnownedBlock, _ accessed: Int64, for storage: any Storage) {
+  /// Memory is giving up a dirty entry, and the lock of its shard is held; or memory cannot take
+  /// one, and its stripe is held.
+  func stage(_ entry: UnownedBlock, _ accessed: Int64) {
     if queue.hasEnded { return }
     let hash = memory.hash(entry.key)
     let stripe = Stripes.index(of: hash)
