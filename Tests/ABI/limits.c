@@ -479,21 +479,20 @@ TEST(a_disk_count_limit_is_hard) {
 }
 
 /* The directory itself, as `du --apparent-size` would have it, stays within the limit. */
-static void fill_the_disk(const char *name, uint32_t storage, size_t size) {
-  enum { LIMIT = 6000000 };
+static void fill_the_disk(const char *name, uint32_t storage, uint64_t limit, size_t size) {
   check_note(name);
   path directory = scratch(name);
   hutch_options options = default_options();
   options.storage = storage;
-  options.disk.cost = LIMIT;
+  options.disk.cost = limit;
   hutch_cache *cache = open_cache(directory.text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  uint32_t puts = (uint32_t)(2 * scale() * LIMIT / size);
+  uint32_t puts = (uint32_t)(2 * scale() * limit / size);
   for (uint32_t i = 0; i < puts; i++) {
     CHECK_OK(put_number(cache, i, size));
-    CHECK(cost_of(disk) <= LIMIT);
+    CHECK(cost_of(disk) <= limit);
   }
-  CHECK(count_of(disk) >= LIMIT / size / 3);
+  CHECK(count_of(disk) >= limit / size / 3);
   CHECK(stats_of(cache).disk.evictions > 0);
   uint32_t last = puts - 1;
   CHECK_OK(hutch_contains(disk, &last, sizeof last));
@@ -503,17 +502,19 @@ static void fill_the_disk(const char *name, uint32_t storage, size_t size) {
   struct stat shared;
   CHECK(stat(file, &shared) == 0);
   uint64_t used = bytes_below(directory.text) - (uint64_t)shared.st_size;
-  if (used > LIMIT) FAIL("the directory has %ju bytes", (uintmax_t)used);
+  if (used > limit) FAIL("the directory has %ju bytes", (uintmax_t)used);
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
-  CHECK(bytes_below(directory.text) <= LIMIT);
+  CHECK(bytes_below(directory.text) <= limit);
 }
 
 TEST(a_disk_cost_limit_is_hard) {
-  fill_the_disk("small values", HUTCH_STORAGE_MIXED, 3000);
-  fill_the_disk("files", HUTCH_STORAGE_MIXED, 60000);
-  fill_the_disk("all in the database", HUTCH_STORAGE_SQLITE, 60000);
-  fill_the_disk("all in files", HUTCH_STORAGE_FILE, 6000);
+  fill_the_disk("small values", HUTCH_STORAGE_MIXED, 6000000, 3000);
+  fill_the_disk("files", HUTCH_STORAGE_MIXED, 6000000, 60000);
+  fill_the_disk("all in the database", HUTCH_STORAGE_SQLITE, 6000000, 60000);
+  fill_the_disk("all in a smaller one", HUTCH_STORAGE_SQLITE, 3000000, 60000);
+  fill_the_disk("all in a small one", HUTCH_STORAGE_SQLITE, 300000, 3000);
+  fill_the_disk("all in files", HUTCH_STORAGE_FILE, 6000000, 6000);
 }
 
 TEST(the_limits_hold_for_what_an_earlier_process_left) {

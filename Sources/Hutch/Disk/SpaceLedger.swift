@@ -9,10 +9,10 @@
 ///     log     SQLite's log, as long as its file is
 ///
 /// Each commit makes it true again, in two steps. Within the transaction rows are removed until
-/// rows + dead <= `budget`, which is the limit less the bound of the log and the space that the
-/// manifest takes up without a row. After the commit `holdLimit` empties the trash down to the
-/// space that rows and log leave it, and cuts the log if that is not enough or the log is above
-/// `logBound`. A reader that stays may keep the log from being cut: puts are refused above
+/// rows + dead <= `budget`, which is the limit less the bound of the log, the log's index and the
+/// space that the manifest takes up without a row. After the commit `holdLimit` empties the trash
+/// down to the space that rows and log leave it, and cuts the log if that is not enough or the log
+/// is above `logBound`. A reader that stays may keep the log from being cut: puts are refused above
 /// `logCeiling`.
 ///
 /// Files that the host holds count in the cost that `stats` shows and not here: they can neither be
@@ -41,6 +41,8 @@ struct SpaceLedger {
   /// The bytes that the manifest takes up without a row, and those that one transaction's new rows
   /// may take before the pages of the old ones are free.
   private static let base: UInt64 = 96 << 10
+  /// The bytes of the file `manifest.sqlite-shm`, beside a log within its bound.
+  private static let index: UInt64 = 32 << 10
 
   /// The bytes that the log may have before it is cut: it counts against the limit, and a small
   /// limit cannot spare 4 MB for it.
@@ -61,7 +63,10 @@ struct SpaceLedger {
 
   /// The bytes that rows and dead rows may take up.
   var budget: UInt64 {
-    limit == 0 ? UInt64.max : limit - UInt64(logBound) - min(SpaceLedger.base, limit / 8)
+    let most = limit / 8
+    return limit == 0
+      ? UInt64.max
+      : limit - UInt64(logBound) - min(SpaceLedger.base, most) - min(SpaceLedger.index, most)
   }
 
   func hasTooMany(_ meta: Meta) -> Bool { count != 0 && UInt64(meta.count) > count }
