@@ -601,8 +601,9 @@ enum {
  * left them. It follows no symbolic link in the directory.
  *
  * Failures: HUTCH_BAD_DIRECTORY (the directory cannot be made, opened or written; it is a
- * file; it is not empty and not a cache's; or it has a file of another program under the
- * manifest's name; the words begin with the path), HUTCH_BUSY, HUTCH_FORKED (the parent had
+ * file; it is not empty and not a cache's; it has a file of another program under the
+ * manifest's name; or its path has more than 4,046 bytes, or with a database more than
+ * SQLite takes, about 470; the words begin with the path), HUTCH_BUSY, HUTCH_FORKED (the parent had
  * it open at a fork that could not hand it on), HUTCH_NEWER_FORMAT (the directory is
  * unchanged), HUTCH_UNSUPPORTED (a network file system, or options that this library does
  * not know), HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the directory

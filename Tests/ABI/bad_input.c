@@ -631,6 +631,40 @@ TEST(a_directory_that_cannot_be_made_or_used) {
   finish();
 }
 
+/* The names of the cache's own files have to fit behind it. */
+TEST(a_directory_whose_path_is_too_long) {
+  prepare();
+  path deep = scratch("deep");
+  const size_t longest = PATH_MAX - 1 - strlen("/content/xx/hutch-0123456789abcdef") - HUTCH_SUFFIX_MAX;
+  size_t length = strlen(deep.text);
+  while (length < longest) {
+    CHECK(mkdir(deep.text, 0700) == 0);
+    size_t step = longest - length > 250 ? 120 : longest - length;
+    deep.text[length] = '/';
+    memset(deep.text + length + 1, 'd', step - 1);
+    length += step;
+    deep.text[length] = '\0';
+  }
+  hutch_options options = default_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.inline_threshold = 1;
+  hutch_cache *opened = open_cache(deep.text, &options);
+  hutch_put_options put = put_options();
+  put.suffix = ".fifteen_bytes_";
+  CHECK_OK(hutch_put(opened, KEY("key"), KEY("value"), &put, NULL));
+  size_t size;
+  char file[PATH_MAX];
+  CHECK_OK(hutch_path(opened, KEY("key"), file, sizeof file, &size));
+  CHECK(access(file, R_OK) == 0);
+  CHECK_OK(hutch_close(opened));
+  for (; length < PATH_MAX - 1; length++) {
+    deep.text[length] = 'd';
+    deep.text[length + 1] = '\0';
+    check_not_opened(deep.text, HUTCH_BAD_DIRECTORY);
+  }
+  finish();
+}
+
 TEST(a_directory_without_permission) {
   if (geteuid() == 0) check_skip("root may do all");
   prepare();

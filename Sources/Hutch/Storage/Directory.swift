@@ -80,6 +80,13 @@ final class Directory {
     guard let absolute = realpath(text, nil) else {
       throw .system("cannot resolve the directory's path", otherwise: .badDirectory)
     }
+    // A path of a file below is made of it.
+    guard strlen(absolute) + ContentPath.longest < Int(PATH_MAX) else {
+      free(absolute)
+      throw .system(
+        "the directory's path leaves no room for names of files", errno: ENAMETOOLONG,
+        otherwise: .badDirectory)
+    }
     return Directory(owning: absolute, file, status.identity)
   }
 

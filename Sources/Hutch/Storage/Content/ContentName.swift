@@ -79,6 +79,9 @@ struct ContentName {
 /// A path below the cache directory, in place, with NUL. The longest is that of a content file:
 /// 11 bytes before its name.
 struct ContentPath {
+  /// The bytes of the longest one, with the slash before it.
+  static let longest = 12 + ContentName.longest
+
   private var room: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) =
     (0, 0, 0, 0, 0, 0, 0)
   private var length = 0
