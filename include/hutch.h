@@ -1294,7 +1294,8 @@ typedef struct hutch_trim_spec {
  * writers continue meanwhile. The trim removes nothing once its target is reached. It may
  * or may not remove an entry that is put meanwhile. Last accesses are those of
  * hutch_entry_info. Access counts are approximate and start when the entry came into its
- * tier.
+ * tier. The log store records removals: where its log is full, it may evict other entries
+ * for the records, which *removed does not count.
  *
  * HUTCH_OK: also if progress stopped the trim. HUTCH_INVALID_ARGUMENT: spec is NULL, or a
  * duration is negative. HUTCH_UNSUPPORTED: no such kind. HUTCH_IO, HUTCH_NO_SPACE,
