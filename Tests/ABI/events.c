@@ -120,6 +120,28 @@ TEST_EACH_KIND(puts_and_removals_are_told_in_their_order) {
   CHECK_TOLD(&r, "");
 }
 
+/* That it is done may be told for each tier by itself, as the store decides for one of them. */
+TEST(where_processes_share_a_removal_is_announced_once) {
+  hutch_options options = default_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  const uint32_t kinds[] = {HUTCH_EVENT_WILL_REMOVE,
+                            HUTCH_EVENT_WILL_REMOVE | HUTCH_EVENT_DID_REMOVE};
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(put_text(cache, "a", "one"));
+    CHECK_OK(hutch_replace(cache, KEY("a"), KEY("two"), NULL, NULL));
+    record r;
+    listen_to(&r, cache, kinds[i]);
+    CHECK_OK(hutch_remove(cache, KEY("a")));
+    CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+    const char *announced = "?-ax3=two";
+    CHECK(!strncmp(r.text, announced, strlen(announced)));
+    CHECK(!strchr(r.text + 1, '?'));
+    CHECK_EQUAL(i == 0, r.length == strlen(announced));
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(only_the_kinds_that_were_asked_for_are_told) {
   hutch_cache *cache = open_cache(NULL, NULL);
   record r;

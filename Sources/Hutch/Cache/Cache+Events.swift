@@ -52,10 +52,10 @@ extension Cache {
     replacing old: UnownedBlock?, at moment: Moment
   ) -> Events.Pending? {
     var kinds = events.kindsOfEntries
-    guard kinds != 0 else { return nil }
-    assert(storage == nil || ThreadState.isInside)
     // A removal has reported it before.
     if new == nil { kinds &= ~Event.Kind.willRemove.rawValue }
+    guard kinds != 0 else { return nil }
+    assert(storage == nil || ThreadState.isInside)
     var gone: Events.Pending.Side?
     var stored: Record?
     if kinds & Event.Kind.removals != 0 {
@@ -108,7 +108,8 @@ extension Cache {
     pending.wasInMemory = isSeen && order.newestUndecided(Stripes.index(of: hash)) == nil
     // A read may have brought the entry of a put into memory before.
     if had != 0 && had != pending.version && !pending.wasInMemory {
-      tellGone(key, hash, had, isSeen ? pending.goneCause : .replaced, .memory)
+      let cause = isSeen ? pending.goneCause : .replaced
+      tellGone(key, hash, had, cause, .memory, isAnnounced: cause == .removed)
     }
     guard had == 0, pending.removes, !pending.wasOnDisk, writeBack.mayHaveDirty, let storage
     else { return }
@@ -123,7 +124,7 @@ extension Cache {
     _ pending: Events.Pending?, _ write: borrowing StoreWrite, _ cause: Event.Cause
   ) -> Bool {
     let result = write.result
-    guard coherence != nil, result.existed, result.existing > pending?.goneVersion ?? 0,
+    guard coherence != nil, let pending, result.existed, result.existing > pending.goneVersion,
       let key = write.entry?.key
     else { return result.existed || result.failure != nil }
     tellGone(key, write.hash, result.existing, cause)
@@ -171,13 +172,15 @@ extension Cache {
   }
 
   func tellGone(
-    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ cause: Event.Cause, _ tiers: Tiers = .disk
+    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ cause: Event.Cause, _ tiers: Tiers = .disk,
+    isAnnounced: Bool = false
   ) {
     guard events.wantsEntries, let block = try? Block.allocate(key: key, record: Record()) else {
       return
     }
     block.unowned.version = version
-    events.postRemoval(block, hasValue: false, cause, tiers, Stripes.index(of: hash))
+    events.postRemoval(
+      block, hasValue: false, cause, tiers, Stripes.index(of: hash), isAnnounced: isAnnounced)
   }
 
   /// Something that concerns no entry. Told before it returns.

@@ -122,10 +122,9 @@ extension Cache {
       // A put of a newer entry that the store has yet to decide is in its lane already. The entry
       // is told at once, and so before it.
       let isTold = pending != nil && order.newestUndecided(stripe) != nil
-      if isTold, let gone = block.unowned, events.wants(.didRemove) {
-        events.post(
-          Event(
-            .didRemove, .removed, gone.retained(), hasValue: true, tiers: .memory, lane: stripe))
+      if isTold, let gone = block.unowned {
+        events.postRemoval(
+          gone.retained(), hasValue: true, .removed, .memory, stripe, isAnnounced: true)
       }
       order.stripes.unlock(stripe)
       pending?.wasInMemory = block != nil && !isTold

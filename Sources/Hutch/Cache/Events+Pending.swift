@@ -108,12 +108,13 @@ extension Events {
     if pending.isPosted { wait(for: pending) }
   }
 
-  /// An entry has left a tier by itself.
+  /// An entry has left a tier, as a rule by itself. `isAnnounced`: a removal has reported before
+  /// that it will.
   func postRemoval(
     _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Tiers,
-    _ lane: Int
+    _ lane: Int, isAnnounced: Bool = false
   ) {
-    if wants(.willRemove) {
+    if !isAnnounced && wants(.willRemove) {
       post(
         Event(
           .willRemove, cause, block.unowned.retained(), hasValue: hasValue, tiers: tiers,
