@@ -783,3 +783,41 @@ TEST(of_two_processes_one_pops_what_is_evicted) {
   for (int i = 0; i < 2; i++) CHECK_EQUAL(0, end_process(&workers[i]));
   CHECK_OK(hutch_close(cache));
 }
+
+/* The store refuses a pop whose entry the other process has replaced since the pop's look. */
+static void note_version(void *context, const hutch_event *event) {
+  uint64_t *last = context;
+  if (event->version <= *last)
+    FAIL("version %ju after %ju", (uintmax_t)event->version, (uintmax_t)*last);
+  *last = event->version;
+}
+
+TEST(a_pop_beside_another_processs_puts_is_told_once) {
+  path directory = scratch("cache");
+  board *b = map_board(directory.text);
+  hutch_options options = shared_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  parent = getpid();
+  pid_t child = fork_now();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  if (child == 0) {
+    for (; !b->stop; end_with_parent()) CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(hutch_close(cache));
+    end_child();
+  }
+  uint64_t last = 0;
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_REMOVE, note_version, &last, NULL));
+  for (int popped = 0; popped < repeats(5000);) {
+    hutch_value *value = NULL;
+    hutch_status status = hutch_pop(cache, KEY("key"), &value);
+    CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+    popped += status == HUTCH_OK;
+    hutch_value_release(value);
+  }
+  b->stop = 1;
+  await_child(child);
+  parent = 0;
+  CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+  CHECK(last > 0);
+  CHECK_OK(hutch_close(cache));
+}

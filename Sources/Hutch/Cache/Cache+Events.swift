@@ -124,6 +124,7 @@ extension Cache {
     _ pending: Events.Pending?, _ write: borrowing StoreWrite, _ cause: Event.Cause
   ) -> Bool {
     let result = write.result
+    if result.isUnmet { return false }
     guard coherence != nil, let pending, result.existed, result.existing > pending.goneVersion,
       let key = write.entry?.key
     else { return result.existed || result.failure != nil }
