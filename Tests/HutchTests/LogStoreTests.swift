@@ -686,6 +686,22 @@ import Testing
     try fixture.expectSound()
   }
 
+  /// Levels of which the number of slots has no 64 bits.
+  @Test(arguments: [63, 127, 191, 255] as [UInt8]) func aLevelThatCannotBe(level: UInt8) throws {
+    let fixture = try Fixture(TierLimits(cost: 200_000, count: 400))
+    for i in 0..<300 { try fixture.put("key-\(i)", "value-\(i)") }
+    for page in 0..<8 {
+      try fixture.change("hutch-index", at: IndexAt.pageTable + 8 * page + 4) { _ in level }
+    }
+    try fixture.reopen(closing: false)
+    for i in 0..<300 {
+      let value = try fixture.get("key-\(i)")
+      expect(value == nil || value == "value-\(i)", "key \(i) has \(value ?? "")")
+    }
+    try fixture.store.clear()
+    try fixture.put("key", "value")
+  }
+
   /// A directory with any bytes in it: no crash, and no value that was never put.
   @Test func anyBytes() throws {
     var random = Random(seed: testSeed)

@@ -60,10 +60,10 @@ extension LogStore {
     // More than one round is needed only while the page is being divided.
     for _ in 0..<64 {
       while level >= 0 {
-        let number = spread & (1 &<< level - 1)
+        let number = spread & (1 &<< level &- 1)
         let word = PageWord(words.load(PageWord.offset(number & (IndexAt.mostPages - 1))))
         if word != .none {
-          guard spread & (1 &<< word.level - 1) == number else { break }
+          guard spread & (1 &<< word.level &- 1) == number else { break }
           guard word.level <= IndexAt.highestTop, isTherePage(word.page) else { return nil }
           return SlotPage(number: number, word: word, base: slots(ofPage: word.page))
         }
