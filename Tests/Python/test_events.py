@@ -422,3 +422,29 @@ def test_what_is_written_on_eviction_is_told(tmp_path, storage):
     ]
     assert (EventKind.DID_ADD, Cause.NONE, "b", memory) in told
     assert flushed == [(EventKind.DID_ADD, Cause.WRITTEN_BACK, "b", disk)]
+
+
+def test_an_event_that_is_collected_with_its_user_has_its_value():
+    run(
+        """
+        import gc
+        import hutch
+        gc.disable()
+        seen = []
+        class User:
+            def __init__(self, event):
+                self.event = event
+                self.itself = self
+            def __del__(self):
+                seen.append(self.event.value[-3:])
+        events = []
+        with hutch.Cache(memory="200 MB") as cache:
+            with cache.listen(events.append, hutch.EventKind.DID_ADD):
+                # So large that its memory goes back to the system at once.
+                cache["key"] = b"x" * 40_000_000
+                User(events.pop())
+                del cache["key"]
+                gc.collect()
+            assert seen == [b"xxx"] and cache.stats().memory.held_count == 0
+        """
+    )

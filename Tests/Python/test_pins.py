@@ -71,27 +71,31 @@ def test_held_values_are_counted_until_the_view_ends():
         assert cache.stats().memory.held_bytes == 0
 
 
-def test_a_view_is_read_as_it_is_collected():
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_view_is_read_as_it_is_collected(pure, is_older):
+    """A collection calls __del__ of older objects first."""
     run(
-        """
+        f"""
         import gc
         import hutch
         gc.disable()
         seen = []
         class User:
-            def __init__(self, cache):
+            def __init__(self, cache, view):
                 # So large that its memory goes back to the system at once.
-                self.view = cache.pin("key")
+                self.view = view or cache.pin("key")
                 self.itself = self
             def __del__(self):
                 seen.append(bytes(self.view[-3:]))
         with hutch.Cache(memory="200 MB") as cache:
             cache["key"] = b"x" * 40_000_000
-            User(cache)
+            User(cache, cache.pin("key") if {is_older} else None)
             del cache["key"]
             gc.collect()
             assert seen == [b"xxx"] and cache.stats().memory.held_count == 0
-        """
+        """,
+        HUTCH_PURE=pure,
     )
 
 

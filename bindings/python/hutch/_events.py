@@ -18,6 +18,7 @@ from ._callbacks import callback, release_of, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
+from ._handles import Owner
 from ._library import lib
 from ._records import Tier
 from ._serializers import Forms
@@ -56,17 +57,14 @@ class Cause(enum.IntEnum):
     WRITTEN_BACK = 7
 
 
-class _Pin:
+class _Pin(Owner):
     """A reference to a hutch_value."""
 
-    __slots__ = ("forms", "pointer")
+    __slots__ = ("forms",)
 
     def __init__(self, pointer: Any, forms: Forms) -> None:
-        self.pointer = lib.hutch_value_retain(pointer)
+        super().__init__(lib.hutch_value_retain(pointer), lib.hutch_value_release)
         self.forms = forms
-
-    def __del__(self, release: Any = lib.hutch_value_release) -> None:
-        release(self.pointer)
 
     # The value does not change, so that a copy of its event has the same reference.
     def __copy__(self) -> _Pin:

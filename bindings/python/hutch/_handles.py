@@ -37,3 +37,41 @@ def _end(
     handle = cast(pointer, type(pointer))
     address_of(pointer).value = None
     release(handle)
+
+
+class _Ending:
+    """The end of an Owner."""
+
+    __slots__ = ("_address", "_kind", "_release")
+
+    def __init__(self, address: int, kind: Any, release: Callable[[Any], Any]) -> None:
+        self._address = address
+        self._kind = kind
+        self._release = release
+
+    def __del__(self, cast: Callable[..., Any] = ctypes.cast) -> None:
+        self._release(cast(self._address, self._kind))
+
+
+class Owner:
+    """The handle at an address, which is released with this.
+
+    A garbage collection calls every __del__ of a cycle, in any order, before it clears the cycle's
+    objects, and each may still use the handle. So __del__ of this one releases nothing. It makes an
+    object that is no part of the cycle, and ends when this one is cleared. The address is a number,
+    since a pointer of ctypes is an object that the collection may clear first.
+    """
+
+    __slots__ = ("_address", "_ending", "_kind", "_release")
+
+    def __init__(self, pointer: Any, release: Callable[[Any], Any]) -> None:
+        self._release = release
+        self._kind = type(pointer)
+        self._address: int = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+    @property
+    def pointer(self) -> Any:
+        return ctypes.cast(self._address, self._kind)
+
+    def __del__(self, make: Callable[..., _Ending] = _Ending) -> None:
+        self._ending = make(self._address, self._kind, self._release)

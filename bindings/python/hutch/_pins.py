@@ -9,27 +9,9 @@ from typing import Any
 from . import _structs
 from ._codec import FOREIGN, Key, key_to_bytes
 from ._errors import Status, WrongTypeError, check
+from ._handles import Owner
 from ._library import lib
 from ._values import extended_of
-
-
-class _Owner(int):
-    """The address of a value's handle, which is released with this.
-
-    A number is no container, so a garbage collection of a cycle leaves it alone until all of the
-    cycle's __del__ have been called, and these may read the view. What a weak reference or a
-    container with __del__ released would be gone by then.
-    """
-
-    __slots__ = ()
-
-    def __del__(
-        self,
-        release: Any = lib.hutch_value_release,
-        cast: Any = ctypes.cast,
-        kind: Any = _structs.ValuePointer,
-    ) -> None:
-        release(cast(int(self), kind))
 
 
 class Pins:
@@ -57,5 +39,5 @@ class Pins:
             lib.hutch_value_release(value)
             return memoryview(b"")
         pinned: Any = (ctypes.c_ubyte * size).from_address(lib.hutch_value_data(value))
-        pinned._owner = _Owner(ctypes.cast(value, ctypes.c_void_p).value or 0)
+        pinned._owner = Owner(value, lib.hutch_value_release)
         return memoryview(pinned).toreadonly().cast("B")
