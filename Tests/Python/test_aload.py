@@ -19,7 +19,7 @@ def nothing_is_left():
     yield
     gc.collect()
     # What a loop left behind when it ended is let go by a worker, and the loop's port with it.
-    while _async._waiting or _aload._works:
+    while _async._waiting or _aload.works:
         time.sleep(0.001)
         gc.collect()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
@@ -19,7 +20,7 @@ from ._loads import Lead, fail, fulfil, leading
 if TYPE_CHECKING:
     import asyncio
 
-_works: dict[int, Work] = {}
+works: dict[int, Work] = {}
 _tokens = itertools.count(1)
 
 
@@ -34,12 +35,14 @@ class Work:
     ) -> None:
         self.token = next(_tokens)
         self.error: BaseException | None = None
-        self._loop = loop
+        self.loop = loop
         self._loader = loader
         self._encode = encode
         self._task: asyncio.Task[None] | None = None
+        # Weak: the coroutine alone keeps its lead, which passes on when it is collected.
+        self._lead: weakref.ref[Lead] | None = None
         self._is_left = False
-        _works[self.token] = self
+        works[self.token] = self
 
     def leave(self) -> None:
         """No caller waits for it: a coroutine is cancelled."""
@@ -47,8 +50,17 @@ class Work:
         if self._task is not None:
             self._task.cancel()
 
+    def end_with_loop(self) -> None:
+        """The loop has been closed, and no coroutine of it goes on: another caller leads."""
+        lead = None if self._lead is None else self._lead()
+        if lead is not None:
+            lib.hutch_loading_abandon(lead.pointer)
+
     def lead(self, loading: Any) -> int:
         """On a worker: the status that the loader returns."""
+        if self.loop.is_closed():
+            lib.hutch_loading_abandon(loading)
+            return Status.OK
         try:
             result = self._loader()
             if not inspect.isawaitable(result):
@@ -58,11 +70,13 @@ class Work:
             self._give_up(loading, error)
             return Status.OK
         try:
-            self._loop.call_soon_threadsafe(self._begin, result, Lead(loading))
+            self.loop.call_soon_threadsafe(self._begin, result, Lead(loading))
         except RuntimeError as error:  # the loop is closed
             if inspect.iscoroutine(result):
                 result.close()
-            self._give_up(loading, error)
+            # This caller is gone, and the source has not failed.
+            self.error = error
+            lib.hutch_loading_abandon(loading)
             return Status.OK
         return Status.WOULD_BLOCK
 
@@ -88,7 +102,8 @@ class Work:
                     result.close()
                 self._give_up(lead.pointer, asyncio.CancelledError())
 
-        self._task = self._loop.create_task(self._run(result, lead))
+        self._lead = weakref.ref(lead)
+        self._task = self.loop.create_task(self._run(result, lead))
         self._task.add_done_callback(end)
         if self._is_left:
             self._task.cancel()
@@ -109,11 +124,11 @@ class Work:
 @callback
 def _lead(token: int, key: int, size: int, loading: Any) -> int:
     try:
-        return int(_works[token].lead(loading))
+        return int(works[token].lead(loading))
     except BaseException as error:
         report(error, "a loader", None)
         return Status.IO
 
 
 lead_callback = _structs.LoaderFunction(_lead)
-release_callback = release_of(_works, "a loader")
+release_callback = release_of(works, "a loader")

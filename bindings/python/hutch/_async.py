@@ -146,6 +146,7 @@ class AsyncEntries(SubmittedEntries):
         import inspect
 
         from ._aload import Work, lead_callback, release_callback
+        from ._closed_loops import Watch
 
         name = key_to_bytes(key)
         choice("priority", priority, PRIORITIES)
@@ -153,7 +154,8 @@ class AsyncEntries(SubmittedEntries):
         work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
         arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
         try:
-            _, found = await awaited(lib.hutch_load_async, (*arguments, options), priority)
+            with Watch(work.loop):
+                _, found = await awaited(lib.hutch_load_async, (*arguments, options), priority)
         except asyncio.CancelledError:
             work.leave()
             if work.error is not None and not isinstance(work.error, asyncio.CancelledError):

@@ -78,13 +78,17 @@ class _Port:
         check(lib.hutch_port_drain(self.pointer, 0, None))
 
 
-_ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Port] = weakref.WeakKeyDictionary()
+ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Port] = weakref.WeakKeyDictionary()
 
 
 def port_of(loop: asyncio.AbstractEventLoop) -> _Port:
-    port = _ports.get(loop)
+    port = ports.get(loop)
     if port is None:
-        port = _ports[loop] = _Port(loop)
+        if ports:
+            from ._closed_loops import let_go
+
+            let_go()
+        port = ports[loop] = _Port(loop)
     return port
 
 

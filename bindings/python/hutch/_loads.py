@@ -7,6 +7,7 @@ exceptions are ordinary ones and a signal can interrupt a wait.
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 import time
 from ctypes import byref
@@ -14,6 +15,7 @@ from typing import Any, Callable
 
 from . import _structs
 from ._errors import Status, check, failure
+from ._handles import Owner
 from ._library import lib
 from ._serializers import Forms
 from ._units import FOREVER, Seconds, nanoseconds
@@ -34,16 +36,13 @@ class _Current(threading.local):
 _current = _Current()
 
 
-class Lead:
+class Lead(Owner):
     """A reference to the loading for which a coroutine makes the value."""
 
-    __slots__ = ("pointer",)
+    __slots__ = ("__weakref__",)
 
     def __init__(self, pointer: Any) -> None:
-        self.pointer = lib.hutch_loading_retain(pointer)
-
-    def __del__(self, release: Any = lib.hutch_loading_release) -> None:
-        release(self.pointer)
+        super().__init__(lib.hutch_loading_retain(pointer), lib.hutch_loading_release)
 
 
 leading: contextvars.ContextVar[Lead | None] = contextvars.ContextVar("hutch lead", default=None)
@@ -126,6 +125,11 @@ def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:
             return status
         if status != Status.TIMED_OUT or (end is not None and time.monotonic() >= end):
             raise failure(status)
+        # The value may be that of a coroutine whose loop is closed meanwhile.
+        if f"{__package__}._aload" in sys.modules:
+            from ._closed_loops import let_go
+
+            let_go()
 
 
 def _code(error: Exception) -> int:
