@@ -518,3 +518,40 @@ def test_a_fork_is_warned_of_for_threads_of_the_program_only(directory):
         directory,
     )
     assert output == "True 0 0\n1\n0\nTrue\n"
+
+
+@pytest.mark.parametrize("module", ["_many", "_records"])
+def test_a_fork_while_a_thread_imports_for_a_call(directory, module):
+    """With the accelerator, the first call of most kinds imports _many and much else, under a lock
+    that the child needs as well. A call that needs _records imports it alone."""
+    run(
+        f"""
+        import os, signal, sys, threading, warnings
+        import hutch
+        warnings.simplefilter("ignore", DeprecationWarning)
+        imports, forks = threading.Event(), threading.Event()
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == "hutch.{module}":
+                    imports.set()
+                    forks.wait()
+        with hutch.Cache({str(directory)!r}) as cache:
+            if {module == "_records"}:
+                len(cache)
+                sys.modules.pop("hutch._records", None)
+            sys.meta_path.insert(0, Slow())
+            thread = threading.Thread(target=lambda: (cache.info("a"), imports.set()))
+            thread.start()
+            imports.wait()
+            # The thread does not go on before this one waits for a lock, or has forked.
+            sys.setswitchinterval(1000)
+            os.register_at_fork(before=forks.set)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(cache.info("a") is not None)
+            sys.setswitchinterval(0.005)
+            assert os.waitpid(child, 0) == (child, 0)
+            thread.join()
+        """
+    )

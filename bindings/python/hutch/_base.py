@@ -11,6 +11,7 @@ from __future__ import annotations
 from _collections_abc import MutableMapping
 
 from . import _accelerator
+from . import _imports as _imports  # Before the lock of this module: a fork takes that one first.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,11 +35,19 @@ elif _accelerator.module is None:
     MutableMapping.register(Entries)
 
 else:
+    from os import register_at_fork
     from sys import modules
 
     from _thread import RLock
 
+    # Held while the bases are imported. A fork waits for it: in the child the thread that imports
+    # would not be there, nor would it ever release the locks that imports have.
     _completing = RLock()
+    register_at_fork(
+        before=_completing.acquire,
+        after_in_parent=_completing.release,
+        after_in_child=_completing.release,
+    )
     _OWN = f"{__package__}._cache", f"{__package__}._tier_view"
 
     class _Later:

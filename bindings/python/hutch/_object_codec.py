@@ -9,6 +9,7 @@ raises what the serializer raised.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from typing import Any
 
@@ -23,7 +24,18 @@ from ._serializers import Forms, forms_of
 # By the number that is the codec's context. A serializer has one for the life of the process.
 _forms: dict[int, Forms] = {1: Forms()}
 _contexts: dict[int, tuple[int, Any]] = {}
+# Makes the look for a context and its record one step. Within it a serializer is only asked for its
+# name.
 _making = threading.Lock()
+
+
+def _begin_child() -> None:
+    """In the child of a fork: a thread of the parent may have had the lock."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 # By the number of the object.
 _encoded: dict[int, bytes] = {}
 # The exception of the last decoding of this thread.
