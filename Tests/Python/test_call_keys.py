@@ -14,7 +14,7 @@ import uuid
 
 import hutch
 import pytest
-from hutch._call_keys import call_key
+from hutch._call_keys import call_key, literal
 from processes import finished
 
 
@@ -74,7 +74,7 @@ Pair = collections.namedtuple("Pair", "first second")
 NATURAL = [
     datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2), datetime.time(1, 2),
     datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc), datetime.timedelta(5),
-    decimal.Decimal("1.0"), decimal.Decimal("1.00"), fractions.Fraction(1, 3), 1j,
+    decimal.Decimal("1.1"), decimal.Decimal("NaN"), fractions.Fraction(1, 3), 1j,
     uuid.UUID(int=7), pathlib.PurePosixPath("/a"), pathlib.PurePosixPath("/b"), Colour.RED,
     Colour.GREEN, Point(1, 2), Point(1, "2"), Point(1, Point(1, 2)), "datetime.date(2026, 1, 2)",
     *map(Rights, range(10)), Rights(16), Pair(1, 2), Pair(1, "2"), (1, 2),
@@ -87,6 +87,21 @@ def test_natural_arguments_have_keys_of_their_own():
     assert keys == [key(each) for each in pickle.loads(pickle.dumps(NATURAL))]
     with pytest.raises(TypeError, match="cannot make a key"):
         key(Point(1, object()))
+
+
+def test_equal_numbers_are_one_argument_unless_they_are_typed():
+    equal = [
+        [1, True, 1.0, 1 + 0j, decimal.Decimal("1"), decimal.Decimal("1.0"), fractions.Fraction(1)],
+        [0.5, decimal.Decimal("0.50"), fractions.Fraction(1, 2), 0.5 + 0j],
+        [decimal.Decimal("0.1"), decimal.Decimal("0.10"), fractions.Fraction(1, 10)],
+        [float("inf"), decimal.Decimal("Infinity")],
+    ]
+    for numbers in equal:
+        assert len({key(each) for each in numbers}) == 1
+        assert len({key([each]) for each in numbers}) == 1
+    assert len({key(numbers[0]) for numbers in equal}) == len(equal)
+    # A lambda that refers to one of them is known by which one it is.
+    assert literal(decimal.Decimal("1"), True) != literal(decimal.Decimal("1.0"), True)
 
 
 def test_arrays_as_arguments():

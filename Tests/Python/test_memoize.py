@@ -408,6 +408,14 @@ def test_partials_and_callable_objects(cache):
         cache.memoize()(5)
 
 
+def test_a_wrapped_lambda_needs_a_name(cache):
+    for wrap in (functools.lru_cache, cache.memoize()):
+        wrapped = wrap(lambda n: n + 1)
+        with pytest.raises(TypeError, match=r'memoize\(name="..."\)'):
+            cache.memoize()(wrapped)
+        assert cache.memoize(name="next")(wrapped)(1) == 2
+
+
 def test_two_lambdas_are_two_functions(cache):
     one, two = cache.memoize()(lambda n: n + 1), cache.memoize()(lambda n: n + 2)
     assert (one(1), two(1), one(1), two(1)) == (2, 3, 2, 3)

@@ -12,6 +12,8 @@ from collections.abc import Collection
 from types import CodeType, ModuleType
 from typing import Any, Callable
 
+from ._keys import canonical
+
 _LONGEST = 1000
 
 
@@ -53,6 +55,9 @@ def literal(value: Any, typed: bool) -> str:
     kind = type(value)
     if not typed and (kind is bool or kind is float and value.is_integer()):
         value, kind = int(value), int
+    elif not typed and (kind is complex or (kind.__module__, kind.__qualname__) in _NUMBERS):
+        value = canonical(value)
+        kind = type(value)
     if kind is int:
         # Hexadecimal where decimal is slow, and where Python refuses it.
         return repr(value) if -(2**63) <= value < 2**63 else hex(value)
@@ -76,6 +81,8 @@ def literal(value: Any, typed: bool) -> str:
         "leave it out by ignore, or pass what it stands for"
     )
 
+
+_NUMBERS = {("decimal", "Decimal"), ("fractions", "Fraction")}
 
 _BY_REPR = {
     ("datetime", "date"),
@@ -138,8 +145,14 @@ def name_of(function: Callable[..., Any]) -> str:
         module, qualname = owner.__module__, f"{owner.__qualname__}.{function.__name__}"
     if function.__name__ != "<lambda>":
         return f"{module}.{qualname}"
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise TypeError(
+            f"{function!r} has no code that tells it from other lambdas: "
+            'give it a name by memoize(name="...")'
+        )
     digest = _sha256()
-    _digest_code(getattr(function, "__code__"), digest)
+    _digest_code(code, digest)
     try:
         cells = getattr(function, "__closure__") or ()
         kept = [cell.cell_contents for cell in cells]
