@@ -511,6 +511,9 @@ def test_a_fork_is_warned_of_for_threads_of_the_program_only(directory):
         print(warned())
         release.set()
         thread.join()
+        # A thread that has been joined may still be on its way out.
+        while len(os.listdir("/proc/self/task")) > threads:
+            pass
         print(warned())
         cache.close()
         print(warnings.filters == before)
