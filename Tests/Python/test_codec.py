@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
+import sys
 
 import hutch
 import pytest
@@ -187,3 +189,23 @@ def test_durations():
 def test_no_duration(seconds):
     with pytest.raises(ValueError):
         nanoseconds(seconds)
+
+
+@pytest.mark.parametrize("make", [lambda value: (value,), lambda value: [value]])
+def test_a_value_near_the_limit_of_recursion_is_not_missing(cache, make):
+    value = "["
+    for _ in range(40):
+        value = make(value)
+    cache["nested"] = value
+
+    def at(depth, call):
+        return call() if depth == 0 else at(depth - 1, call)
+
+    found = []
+    for depth in range(0, sys.getrecursionlimit(), 7):
+        for call in (lambda: cache.get("nested"), lambda: cache.load("nested", str)):
+            try:
+                found.append(at(depth, call) == value)
+            except (RecursionError, ctypes.ArgumentError):
+                pass  # The second is how ctypes says the first.
+    assert len(found) > 50 and all(found) and cache["nested"] == value

@@ -12,11 +12,15 @@ from ._cbor import DEEPEST, Unreadable
 
 
 def loads(data: bytes) -> Any:
-    """The value. Unreadable: dumps did not make the bytes, or a class is not registered."""
+    """The value. Unreadable: dumps did not make the bytes, or a class is not registered.
+
+    RecursionError: the caller has too little of Python's stack left for it. It may be a good value,
+    which must not be taken for a missing one and replaced.
+    """
     reader = _Reader(data)
     try:
         value = reader.read(0)
-    except Unreadable:
+    except (Unreadable, RecursionError):
         raise
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None

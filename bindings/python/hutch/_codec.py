@@ -56,7 +56,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Union
 
-from ._cbor import Unreadable, dumps
+from ._cbor import DEEPEST, Unreadable, dumps
 from ._cbor_read import loads
 from ._keys import canonical
 
@@ -181,6 +181,20 @@ def _json(value: Any) -> str | None:
     return text if _is_json(value) else None
 
 
+def _levels(text: bytes) -> int:
+    """How many lists and dicts of a JSON text are within each other."""
+    import re
+
+    level = most = 0
+    for mark in re.findall(rb'"(?:[^"\\]|\\.)*"|[][{}]', text):
+        if mark in b"[{":
+            level += 1
+            most = max(most, level)
+        elif mark in b"]}":
+            level -= 1
+    return most
+
+
 def _is_json(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
@@ -207,7 +221,11 @@ def decode_value(data: bytes, extended: bytes) -> Any:
     if extended == JSON:
         try:
             return json.loads(data.decode("utf-8", "surrogatepass"))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
+            raise Unreadable(str(error)) from None
+        except RecursionError as error:
+            if _levels(data) <= DEEPEST:
+                raise  # See loads.
             raise Unreadable(str(error)) from None
     if extended == CBOR:
         return loads(data)
