@@ -107,6 +107,10 @@ TEST(what_was_written_meanwhile_counts) {
   for (int i = 0; i < 10; i++) CHECK_OK(put_text(cache, "replaced", "older"));
   CHECK_OK(put_text(cache, "removed", "older"));
   CHECK_OK(put_text(cache, "popped", "older"));
+  hutch_put_options tagged = put_options();
+  tagged.tag = "tag";
+  tagged.tag_size = 3;
+  CHECK_OK(hutch_put(cache, KEY("tagged"), KEY("value"), &tagged, NULL));
   CHECK_OK(put_text(cache, "kept", "value"));
   CHECK_OK(hutch_close(cache));
   CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
@@ -120,6 +124,10 @@ TEST(what_was_written_meanwhile_counts) {
   CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "replaced", "newer"));
   CHECK_STATUS(HUTCH_TIER_DOWN, hutch_remove(cache, KEY("removed")));
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, KEY("popped"), &value));
+  /* It will be back, so it is not removed. */
+  uint64_t removed = 1;
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_remove_tagged(cache, KEY("tag"), &removed));
+  CHECK_EQUAL(0, removed);
   CHECK(unlink(scratch("cache").text) == 0);
   CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
   count_of(cache);

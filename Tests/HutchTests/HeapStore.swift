@@ -88,6 +88,8 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   var isUp: Bool { lock.withLock { serves } }
 
+  func secureRemovals() throws(Failure) {}
+
   func write(_ write: inout StoreWrite) {
     // No write is ever pending here.
     if write.need == .ifPending { return }

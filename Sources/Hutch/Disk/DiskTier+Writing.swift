@@ -87,6 +87,8 @@ extension DiskTier {
     }
   }
 
+  func secureRemovals() throws(Failure) { if !isUp { throw downFailure } }
+
   private func setResult(of write: inout StoreWrite, _ queued: QueuedWrite) {
     write.result = queued.result
     let failure = queued.result.failure

@@ -48,7 +48,7 @@ extension LogStorage {
     }
   }
 
-  func secureRemovals() throws(Failure) { try live?.secureRemovals() }
+  func secureRemovals() throws(Failure) { try serving().secureRemovals() }
 
   /// Brings to the disk what has to be there before a call returns.
   func settle(_ store: LogStore) throws(Failure) {

@@ -89,7 +89,8 @@ protocol Storage: StorageTrimming {
   ) -> StoreWrite.Result
   /// Called when all entries of some kind have been removed by their keys, and no lock is held.
   /// From here on a loss of power brings none of them back, nor one that was dropped before.
-  /// What the removals themselves promise is their own durability.
+  /// What the removals themselves promise is their own durability. Fails if the store is out of
+  /// service: it has shown the walk no entries, and they are back when it is in service again.
   func secureRemovals() throws(Failure)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
@@ -234,8 +235,6 @@ extension Storage {
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}
-  // For a store that a drop of an entry leaves as a removal does.
-  func secureRemovals() throws(Failure) {}
   func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 { 0 }
 
   func get(
