@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "check.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void check_clean(hutch_cache *cache, uint64_t entries) {
@@ -29,6 +30,46 @@ TEST_EACH_KIND(all_is_well) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 0, &report));
   CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_check(f->cache, 2, NULL));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(NULL, 0, NULL));
+}
+
+/* That a process has no descriptor left says nothing of the files that it cannot open. */
+TEST(a_lack_of_descriptors_is_no_damage) {
+  enum { LARGE = 50000, LARGER = 2000000, MOST = 1024 };
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
+    hutch_options options = unlimited_options();
+    options.storage = storage;
+    options.inline_threshold = 20480;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_OK(put_size(disk, "large", LARGE));
+    CHECK_OK(put_size(disk, "larger", LARGER));
+    /* From here on the store needs descriptors for files of values alone. */
+    hutch_value_release(get_value(disk, "large"));
+    int held[MOST], count = 0;
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const struct rlimit few = {MOST / 2, limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (count < MOST && (held[count] = dup(0)) >= 0) count++;
+    CHECK(count > 0 && count < MOST);
+    hutch_value *value = NULL;
+    CHECK_STATUS(HUTCH_IO, hutch_get(disk, KEY("large"), &value));
+    CHECK_STATUS(HUTCH_IO, hutch_get(disk, KEY("larger"), &value));
+    CHECK_STATUS(HUTCH_IO, hutch_check(disk, HUTCH_CHECK_QUICK, NULL));
+    CHECK_STATUS(HUTCH_IO, hutch_check(disk, 0, NULL));
+    while (count > 0) close(held[--count]);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_EQUAL(LARGE, info_of(disk, "large").size);
+    value = get_value(disk, "larger");
+    CHECK_EQUAL(LARGER, hutch_value_size(value));
+    hutch_value_release(value);
+    CHECK_EQUAL(2, CHECK_SOUND(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
 }
 
 /* The sums agree with the rows, the rows do not with what they hold. */

@@ -145,7 +145,7 @@ extension DiskTier {
       guard let found = try locate(key, hash, at: moment, isDamaged: &isDamaged) else {
         return false
       }
-      if found.isComplete { return true }
+      if try found.isComplete() { return true }
       // As in `find`: only if the same entry is there still, it is damaged.
       if found.record.version == last {
         noteDamage(key, hash, last)

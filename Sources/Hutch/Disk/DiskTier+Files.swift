@@ -122,9 +122,9 @@ struct ValuePlace {
   var name: ContentName? { isEncoded ? nil : file }
 
   /// True if the value has no file, or the file is there and has the right size.
-  var isComplete: Bool {
+  func isComplete() throws(Failure) -> Bool {
     guard let file, let directory else { return true }
-    guard let size = ContentFiles.size(file, in: directory) else { return false }
+    guard let size = try ContentFiles.size(file, in: directory) else { return false }
     return isEncoded || size == record.size
   }
 }

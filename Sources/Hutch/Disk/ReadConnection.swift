@@ -120,7 +120,7 @@ final class ReadConnection {
       let name = statement.isNull(5) ? nil : ContentName(try statement.bytes(5))
       var stored = name == nil ? statement.integer(7) : statement.integer(3)
       if let name, statement.integer(4) != 0 {
-        stored = ContentFiles.size(name, in: directory).map(Int64.init) ?? 0
+        stored = try ContentFiles.size(name, in: directory).map(Int64.init) ?? 0
       }
       let right = Charge.of(
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
@@ -218,15 +218,15 @@ final class ReadConnection {
     let file = entry.row.file
     let value = file == nil ? try finding.bytes(Row.more + 1) : Bytes(start: nil, count: 0)
     if entry.row.record.codec != 0 {
-      guard let size = file.map({ ContentFiles.size($0, in: directory) }) ?? value.count else {
-        return true
-      }
+      var size = Optional(value.count)
+      if let file { size = try ContentFiles.size(file, in: directory) }
+      guard let size else { return true }
       entry.row.record.size = size
     } else if file == nil && value.count != entry.row.record.size {
       entry.row.isSound = false
       return true
     } else if let file, entry.row.record.size > ReadConnection.largeFile,
-      ContentFiles.size(file, in: directory) != entry.row.record.size
+      try ContentFiles.size(file, in: directory) != entry.row.record.size
     {
       // Not to ask for memory for a number.
       return true

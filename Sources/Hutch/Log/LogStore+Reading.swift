@@ -299,7 +299,7 @@ extension LogStore {
     _ entry: LogEntry.Head, _ checksum: inout UInt64, readsValue: Bool
   ) throws(Failure) -> Bool {
     guard let file = entry.file,
-      ContentFiles.size(file.name, in: directory) == file.size
+      try ContentFiles.size(file.name, in: directory) == file.size
     else { return false }
     guard readsValue else { return true }
     let buffer = OutputBuffer()

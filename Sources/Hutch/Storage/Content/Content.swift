@@ -85,7 +85,7 @@ final class Content {
     if inFlight.contains(name) { return true }
     if isAlone { return false }
     // A file that is not there has been taken away by its owner since it was listed.
-    guard let status = ContentFiles.status(name, in: directory) else { return true }
+    guard let status = try? ContentFiles.status(name, in: directory) else { return true }
     // The time of the change, and not that of the writing, which a file keeps that was linked or
     // moved here.
     let age = Record.difference(Clock.read(CLOCK_REALTIME), status.lastChange)

@@ -66,7 +66,7 @@ enum ContentFiles {
     }
     // The path may name another file since the file was opened.
     let own = Files.status(of: file)
-    let linked = status(name, in: directory)
+    let linked = try? status(name, in: directory)
     guard let own, let linked, own.identity == linked.identity,
       syncing == .nothing || Files.sync(file)
     else {
@@ -157,18 +157,26 @@ enum ContentFiles {
   }
 
   /// The state of the name itself, also if it is a symbolic link. Nil: not there.
-  static func status(_ name: ContentName, in directory: Directory) -> FileStatus? {
+  static func status(_ name: ContentName, in directory: Directory) throws(Failure) -> FileStatus? {
     var found: FileStatus?
-    _ = inFolder(of: name, in: directory) { folder in
+    let isThere = inFolder(of: name, in: directory) { folder in
       found = name.withPointer { Files.status($0, at: folder) }
       return found != nil
     }
+    if !isThere { try checkMissing() }
     return found
   }
 
+  /// Fails if `errno` is no sign that a file is not there: it may be there.
+  private static func checkMissing() throws(Failure) {
+    let code = hutch_errno()
+    if code == ENOENT || code == ELOOP || code == ENOTDIR || code == ENXIO { return }
+    throw .system("cannot open a content file", errno: code)
+  }
+
   /// The size of a regular file. Nil: not there.
-  static func size(_ name: ContentName, in directory: Directory) -> Int? {
-    guard let status = status(name, in: directory), status.isRegular else {
+  static func size(_ name: ContentName, in directory: Directory) throws(Failure) -> Int? {
+    guard let status = try status(name, in: directory), status.isRegular else {
       return nil
     }
     return status.size
@@ -180,10 +188,8 @@ enum ContentFiles {
     let number = ContentPath.content(name).withPointer {
       Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     }
-    if let number { return number }
-    let code = hutch_errno()
-    if code == ENOENT || code == ELOOP || code == ENOTDIR || code == ENXIO { return nil }
-    throw .system("cannot open a content file", errno: code)
+    if number == nil { try checkMissing() }
+    return number
   }
 
   enum ReadResult {
