@@ -51,6 +51,8 @@ final class Membership {
   func acquire(_ directory: Directory, _ sharing: Sharing) throws(Failure) -> Bool {
     if lock?.belongs(to: directory) ?? false { return false }
     let new = try WriterLock(directory)
+    // The file is the same one if a look at it failed: the new lock must not wait for this one.
+    lock?.endTurn()
     try new.acquire(sharing)
     use(new)
     return true
