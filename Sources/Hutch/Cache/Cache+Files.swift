@@ -353,13 +353,13 @@ struct SourceFile: ~Copyable {
 
   /// Unlinks the path, if it is this file's still. Nil: done.
   func remove(_ path: Files.Path) -> Failure? {
-    var isOurs = false
     if let status = Files.status(path, at: AT_FDCWD) {
       // A symbolic link is what was given, too.
-      isOurs = !status.isRegular || status.identity == identity
+      if status.isRegular && status.identity != identity { return nil }
+      if Files.unlink(path, at: AT_FDCWD) { return nil }
+    } else if hutch_errno() == ENOENT {
+      return nil
     }
-    guard isOurs else { return nil }
-    return Files.unlink(path, at: AT_FDCWD)
-      ? nil : .system("the entry is stored, but the file cannot be removed")
+    return Failure.system("the entry is stored, but the file cannot be removed").with(.io)
   }
 }
