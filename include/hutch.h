@@ -1121,8 +1121,8 @@ HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefi
  *
  * A database finds the entries by an index. A log, and the memory tier, scan all of their
  * entries: the call takes O(entries) there. *removed (may be NULL) receives the number of
- * entries removed, also if the call fails. HUTCH_OK: also if there was no such entry. Since
- * 0.1.
+ * entries removed, also if the call fails. HUTCH_OK: also if there was no such entry.
+ * HUTCH_TIER_DOWN: the entries on disk stay. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_tagged(hutch_cache *cache, const void *tag,
                                            size_t tag_size, uint64_t *removed);
@@ -1711,9 +1711,9 @@ enum {
  * hard link is impossible, for example on another file system, they copy.
  *
  * A change of the bytes of a linked file damages the entry, and a read of the entry detects
- * that. MOVE unlinks path last, and only if the disk tier (in a cache without one, the
- * memory tier) has stored the value: at every moment there is the file or the entry. If the
- * unlink fails, the call returns HUTCH_IO, and result says what is stored.
+ * that. MOVE unlinks path last, and only if the disk tier has stored the value (or the memory
+ * tier, if the put is for that tier alone): at every moment there is the file or the entry. If
+ * the unlink fails, the call returns HUTCH_IO, and result says what is stored.
  *
  * HUTCH_IO: also if the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also if it
  * is not a regular file. In both of these cases nothing changed. Since 0.1.
@@ -1753,9 +1753,10 @@ HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *dat
 /*
  * hutch_writer_commit - store the appended bytes
  *
- * The value replaces the existing entry, as in hutch_put. The commit draws its version. The
- * writer ends, whatever the answer: every later call but hutch_writer_release returns
- * HUTCH_INVALID_ARGUMENT. Since 0.1.
+ * The value replaces the existing entry, as in hutch_put. The commit draws its version. If the
+ * last bytes cannot be written to the value's file, the existing entry stays, as after a failed
+ * append. The writer ends, whatever the answer: every later call but hutch_writer_release
+ * returns HUTCH_INVALID_ARGUMENT. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
 
