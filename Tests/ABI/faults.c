@@ -36,7 +36,9 @@ enum {
   MAPS = 32,
   /* Of a range of a file, SQLite's and the directory's; giving one up does not fail. */
   LOCKS = 64,
-  ALL = 127
+  ALL = 127,
+  /* At a name, by fstatat. */
+  LOOKS = 128
 };
 
 static struct {
@@ -97,6 +99,8 @@ CALL(READS, ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at
 CALL(READS, ssize_t, pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at))
 CALL(SYNCS, int, fsync, (int fd), (fd))
 CALL(SYNCS, int, fdatasync, (int fd), (fd))
+CALL(LOOKS, int, fstatat, (int at, const char *path, struct stat *state, int flags),
+     (at, path, state, flags))
 CALL(WRITES, int, ftruncate, (int fd, off_t size), (fd, size))
 CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
 
@@ -452,6 +456,119 @@ TEST(any_call_fails_where_processes_share) {
 TEST(mapping_and_locking_fail_where_processes_share) {
   sharing = HUTCH_SHARING_SHARED;
   each_call(MAPS | LOCKS, ENOLCK, 11);
+}
+
+/* --------------------------------------------------------------- openings */
+
+static void fill_directory(const char *directory, uint32_t storage, bool closes) {
+  hutch_options options = unlimited_options();
+  options.storage = storage;
+  hutch_cache *cache = open_cache(directory, &options);
+  for (int i = 0; i < KEYS; i++) CHECK_OK(put_text(cache, names[i], "value"));
+  CHECK_OK(put_size(cache, "large", LARGER));
+  if (closes) CHECK_OK(hutch_close(cache));
+}
+
+static void check_filled(hutch_cache *cache) {
+  for (int i = 0; i < KEYS; i++) CHECK_TEXT(cache, names[i], "value");
+  CHECK_EQUAL(LARGER, info_of(cache, "large").size);
+  CHECK_EQUAL(KEYS + 1, count_of(cache));
+}
+
+/* Opens the directory, while the n-th of these calls fails. False: no call was left to fail. */
+static bool opening_fails(uint32_t storage, bool was_closed, int calls, long n) {
+  path directory = scratch("opening");
+  if (was_closed) {
+    fill_directory(directory.text, storage, true);
+  } else {
+    pid_t child = fork_now();
+    if (child == 0) {
+      fill_directory(directory.text, storage, false);
+      end_child();
+    }
+    await_child(child);
+  }
+  static char words[64];
+  snprintf(words, sizeof words, "storage %u, closed %d, calls %d, call %ld", storage, was_closed,
+           calls, n);
+  check_note(words);
+  fault.calls = calls;
+  fault.code = EIO;
+  fault.fired = 0;
+  fault.left = n;
+  const hutch_options options = {.struct_size = sizeof options};
+  hutch_cache *cache = NULL;
+  hutch_status status = hutch_open(directory.text, &options, &cache);
+  fault.left = 0;
+  /* It is no other kind of directory, nor one of another version. */
+  if (status != HUTCH_OK) CHECK(status == HUTCH_IO || status == HUTCH_BAD_DIRECTORY);
+  CHECK((status == HUTCH_OK) == (cache != NULL));
+  if (!cache) cache = open_cache(directory.text, &options);
+  check_filled(cache);
+  CHECK_OK(hutch_close(cache));
+  check_note(NULL);
+  remove_tree(directory.text);
+  return fault.fired;
+}
+
+TEST(an_opening_that_cannot_read_loses_nothing) {
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
+    for (int was_closed = 0; was_closed < 2; was_closed++)
+      for (int calls = READS; calls <= LOOKS; calls += LOOKS - READS)
+        for (long n = 1; opening_fails(storage, was_closed, calls, n); n++) continue;
+}
+
+/* The index of a log store tells in which boot it was written, from the first write on. */
+TEST(a_write_without_descriptors_survives_a_kill) {
+  enum { FEW = 256 };
+  path directory = scratch("cache");
+  fill_directory(directory.text, HUTCH_STORAGE_LOG, true);
+  const hutch_options options = {.struct_size = sizeof options};
+  pid_t child = fork_now();
+  if (child == 0) {
+    hutch_cache *cache = open_cache(directory.text, &options);
+    const struct rlimit few = {FEW, FEW};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (dup(0) >= 0) continue;
+    CHECK_OK(put_text(cache, names[0], "value"));
+    end_child();
+  }
+  await_child(child);
+  hutch_cache *cache = open_cache(directory.text, &options);
+  check_filled(cache);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* The lock that the cache has is the directory's, though a look at the file has failed. */
+TEST(a_tier_that_comes_back_does_not_wait_for_its_own_lock) {
+  path directory = scratch("cache");
+  bool fired = true;
+  for (long n = 1; fired; n++) {
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    use_clock(&options, &clock);
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    options.storage = HUTCH_STORAGE_MIXED;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK(rename(directory.text, scratch("away").text) == 0);
+    let_notice(cache);
+    CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
+    CHECK_EQUAL(HUTCH_STATE_DOWN, stats_of(cache).disk.state);
+    CHECK(rename(scratch("away").text, directory.text) == 0);
+    fault.calls = LOOKS;
+    fault.code = EIO;
+    fault.fired = 0;
+    fault.left = n;
+    count_of(cache);
+    fired = fault.fired;
+    fault.left = 0;
+    count_of(cache);
+    CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
+    CHECK_OK(put_text(cache, "key", "newer"));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
 }
 
 /* ------------------------------------------------------------------ trims */

@@ -61,12 +61,13 @@ extension Manifest {
     try connection.run("VACUUM")
   }
 
-  /// Whether SQLite finds the whole file in order. Takes as long as reading it.
-  func isWhole() -> Bool {
-    guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
+  /// Whether SQLite finds the whole file in order. Takes as long as reading it. Fails as corrupt if
+  /// the file is damaged, and otherwise if it could not be looked through.
+  func isWhole() throws(Failure) -> Bool {
+    let statement = try connection.prepare("PRAGMA quick_check(1)")
     defer { statement.end() }
-    guard let hasRow = try? statement.step(), hasRow else { return false }
-    guard let answer = try? statement.bytes(0) else { return false }
+    guard try statement.step() else { return false }
+    let answer = try statement.bytes(0)
     return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
   }
 }

@@ -36,11 +36,10 @@ enum ManifestFile {
     return try withUnsafeMutableBytes(of: &head) { (bytes) throws(Failure) -> Kind in
       let first = UnsafeMutableRawBufferPointer(rebasing: bytes[0..<100])
       let count: Int
-      switch try directory.head(of: name, into: first, failing: "cannot open the manifest") {
+      switch try directory.head(of: name, into: first, failing: "cannot read the manifest") {
       case .absent: return .absent
       case .notOurs: return .foreign
-      case .read(let read?): count = read
-      case .read(nil): throw .system("cannot read the manifest")
+      case .read(let read): count = read
       }
       let magic: StaticString = "SQLite format 3"  // and its NUL
       guard count == 100, memcmp(bytes.baseAddress!, magic.utf8Start, 16) == 0 else {

@@ -69,10 +69,15 @@ extension LogStore {
 
   /// The checkpoint from which a new index can be made.
   private static func lastCheckpoint(_ directory: Directory) throws(Failure) -> LogCheckpoint? {
-    guard let log = Files.status(Files.path(logName), at: directory.descriptor),
-      log.isRegular
-    else { return nil }
+    guard let log = try logStatus(directory), log.isRegular else { return nil }
     return try LogCheckpoint.read(in: directory, log: log)
+  }
+
+  /// The state of the log. Nil: there is none.
+  private static func logStatus(_ directory: Directory) throws(Failure) -> FileStatus? {
+    let status = Files.status(Files.path(logName), at: directory.descriptor)
+    if status == nil && hutch_errno() != ENOENT { throw .system("cannot look at the log") }
+    return status
   }
 
   private static func openFile(
@@ -97,8 +102,7 @@ extension LogStore {
         throw .system("cannot look at the index", otherwise: .badDirectory)
       }
       // A kill in `create` leaves an empty file at most, and a loss of power a log without index.
-      let log = Files.status(Files.path(logName), at: directory.descriptor)
-      let isEmpty = log?.size ?? 0 == 0
+      let isEmpty = try logStatus(directory)?.size ?? 0 == 0
       guard try isEmpty ? true : LogStub.isIn(directory) else {
         throw Failure(.badDirectory, "hutch-log in the directory is not a cache's")
       }
@@ -109,7 +113,9 @@ extension LogStore {
     }
     let file = try openFile(indexName, directory)
     var head = InlineArray<128, UInt64>(repeating: 0)
-    let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
+    guard let size = withUnsafeMutableBytes(of: &head, { Files.read(file.number, into: $0) }) else {
+      throw .system("cannot read the index")
+    }
     if size == 0 || isZero(head), try LogStub.isIn(directory) {
       // A loss of power has taken what was written to the file.
       return false
@@ -130,13 +136,13 @@ extension LogStore {
     let shift = Int(truncatingIfNeeded: format >> 32) + 4
     guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,
       found.size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
-      let log = Files.status(Files.path(logName), at: directory.descriptor)
+      let log = try logStatus(directory)
     else { return false }
     if head[IndexAt.recovering / 8] != 0 { return false }
-    if head[IndexAt.clean / 8] == 1 { return hasHeads(head, file, log, shift) }
+    if head[IndexAt.clean / 8] == 1 { return try hasHeads(head, file, log, shift) }
     // The directory was not closed. The index counts in the boot and in the files in which it was
     // written last: the kernel has its pages.
-    let boot = Boot.current()
+    let boot = try Boot.known()
     return boot.isKnown && boot.id.0 == head[IndexAt.boot / 8]
       && boot.id.1 == head[IndexAt.boot / 8 + 1]
       && head[IndexAt.device / 8] == found.identity.device
@@ -148,18 +154,19 @@ extension LogStore {
   /// takes no entry. After a clean end no operation is left that would change the words.
   private static func hasHeads(
     _ head: InlineArray<128, UInt64>, _ index: borrowing Descriptor, _ log: FileStatus, _ shift: Int
-  ) -> Bool {
-    func isThere(_ stream: LogStream) -> Bool {
+  ) throws(Failure) -> Bool {
+    func isThere(_ stream: LogStream) throws(Failure) -> Bool {
       if head[stream.head / 8] == 0 { return true }
       let number = head[stream.active / 8]
       var word: UInt64 = 0
       let size = withUnsafeMutableBytes(of: &word) {
         Files.read(index.number, into: $0, at: SeatWord.offset(number))
       }
+      guard let size else { throw .system("cannot read the index") }
       let seat = SeatWord(word)
       return size == 8 && seat.number == number && (seat.place + 1) << shift <= log.size
     }
-    return isThere(.new) && isThere(.kept)
+    return try isThere(.new) ? try isThere(.kept) : false
   }
 
   private static func isZero(_ head: InlineArray<128, UInt64>) -> Bool {
@@ -232,7 +239,7 @@ extension LogStore {
     set(IndexAt.device, index.identity.device)
     set(IndexAt.indexInode, index.identity.inode)
     set(IndexAt.logInode, log.identity.inode)
-    let boot = Boot.current()
+    let boot = try Boot.known()
     set(IndexAt.boot, boot.id.0)
     set(IndexAt.boot + 8, boot.id.1)
     set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
@@ -287,7 +294,7 @@ extension LogStore {
       guard let index = Files.status(of: indexFile.number),
         let log = Files.status(of: logFile.number)
       else { throw .system("cannot look at the index") }
-      let boot = Boot.current()
+      let boot = try Boot.known()
       words.store(IndexAt.boot, boot.id.0)
       words.store(IndexAt.boot + 8, boot.id.1)
       words.store(IndexAt.device, index.identity.device)

@@ -24,7 +24,7 @@ enum LogStub {
     var wanted = LogStub.head
     var found = InlineArray<64, UInt64>(repeating: 0)
     return try withUnsafeMutableBytes(of: &found) { (found) throws(Failure) -> Kind in
-      switch try directory.head(of: name, into: found, failing: "cannot open the manifest") {
+      switch try directory.head(of: name, into: found, failing: "cannot read the manifest") {
       case .absent: return .absent
       case .notOurs: return .other
       case .read(let count):

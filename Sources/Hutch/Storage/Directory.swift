@@ -122,8 +122,8 @@ final class Directory {
     case absent
     /// A symbolic link, or anything else but a regular file: the library has not made it.
     case notOurs
-    /// So many bytes were read. Nil: they could not be read, and `errno` has the reason.
-    case read(Int?)
+    /// So many bytes were read.
+    case read(Int)
   }
 
   /// Reads the first bytes of a file, as many as there is room for.
@@ -140,10 +140,10 @@ final class Directory {
       }
     }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), status.isRegular else {
-      return .notOurs
-    }
-    return .read(Files.read(file.number, into: bytes))
+    guard let status = Files.status(of: number),
+      let count = status.isRegular ? Files.read(file.number, into: bytes) : 0
+    else { throw .system(words) }
+    return status.isRegular ? .read(count) : .notOurs
   }
 
   /// Runs `body` with the absolute path of a file in the directory, for code that takes no

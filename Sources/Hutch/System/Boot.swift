@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 /// Identifies a boot of a machine. Nil numbers: not known, and equal to nothing.
 struct Boot {
@@ -12,10 +13,32 @@ struct Boot {
     isKnown && id.0 == other.id.0 && id.1 == other.id.1
   }
 
+  /// The id, once a call has read it: it is needed later, when the process may have no descriptor
+  /// left. 0: not yet. The first half is stored last (release) and loaded first (acquire).
+  private static let firstHalf = Atomic<UInt64>(0)
+  private static let secondHalf = Atomic<UInt64>(0)
+
+  /// Like `current`, but fails if another try may find the id.
+  static func known() throws(Failure) -> Boot {
+    hutch_set_errno(0)
+    let boot = current()
+    let code = hutch_errno()
+    // Without a word of the kernel, or where the file is not there or not to be read.
+    if boot.isKnown || code == 0 || code == ENOENT || code == EACCES || code == EPERM {
+      return boot
+    }
+    throw .system("cannot read the number of the boot", errno: code)
+  }
+
   /// The current boot; its offset is that of the wall clock.
   static func current() -> Boot {
     var boot = Boot()
     boot.offset = Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME)
+    let first = firstHalf.load(ordering: .acquiring)
+    if first != 0 {
+      boot.id = (first, secondHalf.load(ordering: .relaxed))
+      return boot
+    }
     guard let number = Files.open(Files.path("/proc/sys/kernel/random/boot_id"), O_RDONLY) else {
       return boot
     }
@@ -41,6 +64,8 @@ struct Boot {
       }
       if digits == 32 { boot.id = id }
     }
+    secondHalf.store(boot.id.1, ordering: .relaxed)
+    firstHalf.store(boot.id.0, ordering: .releasing)
     return boot
   }
 }
