@@ -5,6 +5,20 @@ import Testing
 @testable import Hutch
 
 @Suite struct DiskRecoveryTests {
+  /// A write that goes to memory alone draws its version while the directory is opened again.
+  @Test func versionsOnlyGrowWhileADirectoryComesBack() throws {
+    var options = DiskFixture.unlimited
+    options.isOptional = true
+    let disk = try DiskFixture(options)
+    let drawing = DrawingThread(from: disk.tier.sharing.nextVersion!)
+    for _ in 0..<20 {
+      try FileManager.default.removeItem(atPath: disk.path)
+      disk.tier.service.goDown(Failure(.tierDown, "a test"))
+      expect(disk.tier.reopen())
+    }
+    expect(drawing.end())
+  }
+
   @Test func aKilledProcessLosesNothing() throws {
     let disk = try DiskFixture()
     func value(_ i: Int) -> [UInt8] {

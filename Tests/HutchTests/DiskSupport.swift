@@ -25,6 +25,41 @@ final class TestTime: @unchecked Sendable {
   }
 }
 
+/// A thread that draws versions, as writes do, while another one opens the directory again.
+final class DrawingThread: @unchecked Sendable {
+  private let next: UnsafeMutablePointer<Atomic<UInt64>>
+  private let isOver = Atomic<Bool>(false)
+  private let hasEnded = DispatchSemaphore(value: 0)
+  private var areOrdered = true
+
+  init(from next: UnsafeMutablePointer<Atomic<UInt64>>) {
+    self.next = next
+    let hasBegun = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+      hasBegun.signal()
+      self.draw()
+      self.hasEnded.signal()
+    }
+    hasBegun.wait()
+  }
+
+  private func draw() {
+    var last: UInt64 = 0
+    while !isOver.load(ordering: .relaxed) {
+      let version = next.pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+      if version <= last { areOrdered = false }
+      last = version
+    }
+  }
+
+  /// True if each version was above the one before.
+  func end() -> Bool {
+    isOver.store(true, ordering: .relaxed)
+    hasEnded.wait()
+    return areOrdered
+  }
+}
+
 /// A block in an object, for places that hold only what can be copied.
 final class BlockBox {
   private var block: Block?

@@ -323,6 +323,19 @@ import Testing
     expect(!storage.isUp && !FileManager.default.fileExists(atPath: fixture.path))
   }
 
+  /// A write that goes to memory alone draws its version while the directory is opened again.
+  @Test func versionsOnlyGrowWhileADirectoryComesBack() throws {
+    let fixture = try Fixture { $0.disk.isOptional = true }
+    let storage = fixture.storage
+    let drawing = DrawingThread(from: storage.sharing.nextVersion!)
+    for _ in 0..<20 {
+      try FileManager.default.removeItem(atPath: fixture.path)
+      storage.look()
+      expect(!storage.isUp && storage.reopen())
+    }
+    expect(drawing.end())
+  }
+
   /// Room is made for a large file while other processes add files and remove them.
   @Test func roomIsMadeBesideOtherWrites() throws {
     let fixture = try Fixture()

@@ -102,38 +102,52 @@ final class SharedState {
 
   // MARK: opening
 
-  /// Maps the directory's file, or, without a directory, memory that only this process and its
-  /// children have. A member that is alone fills it anew, with the secrets and the next version
-  /// that this tier has had so far.
+  /// Maps the directory's file; without a directory the memory stays, which only this process and
+  /// its children have. A member that is alone fills it anew, with the secrets, the counters and
+  /// the versions that this tier has had so far.
+  ///
+  /// Other threads draw versions meanwhile, and look at the counters. So all that goes on is in the
+  /// file before it is mapped here.
   func map(_ directory: Directory?, isAlone: Bool) throws(Failure) {
-    let secrets = secrets
-    let before = nextVersion.pointee.load(ordering: .relaxed)
-    let file = try directory.map { (directory) throws(Failure) in
-      try SharedState.open(directory, isAlone: isAlone)
+    guard let directory else {
+      memset(base + At.epoch, 0, At.versions - At.epoch)
+      // Memory that is new is all zero, which is even.
+      if isHandedOut { evenAll() }
+      return store(At.magic, SharedState.magic)
     }
-    // Copies in the memory tier have numbers of the counters, so the counters are kept.
-    let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
-    defer { free(kept) }
-    kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
-    let kind = MAP_SHARED | MAP_FIXED | (file == nil ? MAP_ANONYMOUS : 0)
-    let mapped = mmap(base, SharedState.size, PROT_READ | PROT_WRITE, kind, file ?? -1, 0)
-    if let file { close(file) }
-    guard mapped == base else { throw .system("cannot map the file hutch.shared") }
-    isOnDisk = file != nil
-    guard isAlone else {
-      guard load(At.magic) == SharedState.magic else {
-        throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's")
+    let number = try SharedState.open(directory, isAlone: isAlone)
+    defer { close(number) }
+    func map(at place: UnsafeMutableRawPointer?) throws(Failure) -> UnsafeMutableRawPointer {
+      let kind = MAP_SHARED | (place == nil ? 0 : MAP_FIXED)
+      let mapped = mmap(place, SharedState.size, PROT_READ | PROT_WRITE, kind, number, 0)
+      guard let mapped, mapped != UnsafeMutableRawPointer(bitPattern: -1) else {
+        throw .system("cannot map the file hutch.shared")
       }
-      return
+      return mapped
     }
+    if isAlone {
+      let next = SharedState(try map(at: nil))
+      next.fill(after: self)
+    }
+    _ = try map(at: base)
+    isOnDisk = true
+    guard load(At.magic) == SharedState.magic else {
+      throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's")
+    }
+  }
+
+  /// Takes over what goes on from the state of the same tier before. Copies in the memory tier have
+  /// numbers of the counters.
+  private func fill(after before: SharedState) {
     memset(base, 0, At.counters)
-    if let kept {
-      (base + At.counters).copyMemory(from: kept, byteCount: CoherenceCounters.byteCount)
+    secrets = before.secrets
+    var version = before.nextVersion.pointee.load(ordering: .relaxed)
+    if before.isHandedOut {
+      memcpy(base + At.counters, before.base + At.counters, CoherenceCounters.byteCount)
+      version &+= Versions.mostDuringChange
     }
-    // Memory that is new is all zero, which is even.
-    if isOnDisk || kept != nil { evenAll() }
-    self.secrets = secrets
-    store(At.versions, before)
+    evenAll()
+    store(At.versions, version)
     store(At.magic, SharedState.magic)
   }
 

@@ -45,14 +45,9 @@ final class LogShared {
 
   var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { word(LogShared.versions) }
 
-  private var secrets: (UInt64, UInt64, UInt64, UInt64) {
-    func load(_ i: Int) -> UInt64 { word(i * 8).pointee.load(ordering: .acquiring) }
-    return (load(0), load(1), load(2), load(3))
-  }
-
   var hash: KeyedHash {
-    let secrets = secrets
-    return KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
+    func load(_ i: Int) -> UInt64 { word(i * 8).pointee.load(ordering: .acquiring) }
+    return KeyedHash(load(0), load(1), load(2), load(3))
   }
 
   /// Memory tiers go by the counters from here on, and did not before: their entries have the
@@ -70,21 +65,25 @@ final class LogShared {
   /// moment.
   func noteAlone() { members.pointee.store(1, ordering: .releasing) }
 
-  /// Maps this part of an index. The directory is being opened. `isSole`: nothing else has it open,
-  /// and the counters and the secrets of the memory tier are copied there; else they must be there.
-  /// `isAlone`: no other process has it open, but an earlier store of this one may.
-  func attach(_ index: Int32, isSole: Bool, isAlone: Bool) throws(Failure) {
-    let before = secrets
-    let version = nextVersion.pointee.load(ordering: .relaxed)
-    let kept = isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
-    defer { free(kept) }
-    kept?.copyMemory(from: base + LogShared.counters, byteCount: CoherenceCounters.byteCount)
-    if isHandedOut && !isSole {
-      var there = (UInt64(0), UInt64(0), UInt64(0), UInt64(0))
-      let isRead = withUnsafeMutableBytes(of: &there) {
-        Files.read(index, into: $0, at: IndexAt.shared) == 32
-      }
-      guard isRead, there == before else {
+  /// Maps this part of an index. The directory is being opened. `words`: the index, as its store
+  /// has mapped it. `isSole`: nothing else has it open, and the counters and the secrets of the
+  /// memory tier are copied there; else they must be there. `isAlone`: no other process has it
+  /// open, but an earlier store of this one may.
+  ///
+  /// Other threads draw versions meanwhile, and look at the counters. So all that goes on is in the
+  /// index before it is mapped here.
+  func attach(
+    _ index: Int32, _ words: SharedWords, isSole: Bool, isAlone: Bool
+  ) throws(Failure) {
+    if isHandedOut {
+      if isSole {
+        let there = words.base + IndexAt.shared
+        memcpy(there, base, 32)
+        memcpy(there + LogShared.counters, base + LogShared.counters, CoherenceCounters.byteCount)
+        words[IndexAt.versions].pointee.max(
+          nextVersion.pointee.load(ordering: .relaxed) &+ Versions.mostDuringChange,
+          ordering: .relaxed)
+      } else if memcmp(words.base + IndexAt.shared, base, 32) != 0 {
         throw Failure(.busy, "other processes have made the directory again")
       }
     }
@@ -95,12 +94,6 @@ final class LogShared {
     // Else the first look at a counter reads as much of the index as the kernel reads ahead.
     madvise(base, LogShared.byteCount, MADV_RANDOM)
     members.pointee.store(isAlone ? 1 : 2, ordering: .releasing)
-    guard isSole, let kept else { return }
-    memcpy(base + LogShared.counters, kept, CoherenceCounters.byteCount)
-    for (i, secret) in [before.0, before.1, before.2, before.3].enumerated() {
-      word(i * 8).pointee.store(secret, ordering: .releasing)
-    }
-    nextVersion.pointee.max(version, ordering: .relaxed)
   }
 }
 

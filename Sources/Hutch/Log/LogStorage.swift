@@ -191,7 +191,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     store.agesActOnTrim = options.limits.ages.actOnTrim
     store.member.earlier = stateLock.withLock { stores.map { $0.member } }
     try shared.attach(
-      store.indexFile.number, isSole: isSole, isAlone: isSole || store.member.isAlone())
+      store.indexFile.number, store.words, isSole: isSole,
+      isAlone: isSole || store.member.isAlone())
     if !shared.isHandedOut { hash = shared.hash }
     store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)

@@ -7,6 +7,10 @@ final class Versions {
   /// lock under which a version is drawn.
   private var shared: UnsafeMutablePointer<Atomic<UInt64>>?
 
+  /// More than threads draw while the memory that they draw from is replaced. What takes its place
+  /// goes on so far above the last version that was seen.
+  static let mostDuringChange: UInt64 = 1 << 32
+
   init(from first: UInt64, shared: UnsafeMutablePointer<Atomic<UInt64>>? = nil) {
     own = Atomic(first)
     self.shared = shared
