@@ -184,18 +184,28 @@ TEST(a_removal_by_tag_spares_an_entry_that_was_put_again_with_another) {
 
 /* ------------------------------------------------- accesses, from tier to tier */
 
+/* A cache in the directory, without threads, by a clock that the test sets. */
+static hutch_cache *open_by_hand(hutch_options *options, test_clock *clock) {
+  options->flags |= HUTCH_OPEN_NO_THREADS;
+  use_clock(options, clock);
+  return open_cache(scratch("cache").text, options);
+}
+
+/* The key, with a time to idle of its own. */
+static void put_idling(hutch_cache *cache) {
+  hutch_put_options put = put_options();
+  put.time_to_idle = AGE * HUTCH_SECOND;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+}
+
 /* Memory's own age ends its copy, whose reads have kept the entry alive. */
 TEST(an_access_outlives_the_copy_in_memory) {
   for (int is_swept = 0; is_swept <= 1; is_swept++) {
     test_clock clock = {0};
     hutch_options options = unlimited_options();
     options.memory.time_to_live = 8 * HUTCH_SECOND;
-    options.flags |= HUTCH_OPEN_NO_THREADS;
-    use_clock(&options, &clock);
-    hutch_cache *cache = open_cache(scratch("cache").text, &options);
-    hutch_put_options put = put_options();
-    put.time_to_idle = AGE * HUTCH_SECOND;
-    CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+    hutch_cache *cache = open_by_hand(&options, &clock);
+    put_idling(cache);
     clock.now += 7 * HUTCH_SECOND;
     CHECK_TEXT(cache, "key", "value");
     clock.now += 5 * HUTCH_SECOND;
@@ -215,9 +225,7 @@ TEST(the_disk_tiers_time_to_idle_counts_reads_in_memory) {
     hutch_options options = unlimited_options();
     options.storage = storage ? HUTCH_STORAGE_MIXED : HUTCH_STORAGE_LOG;
     options.disk.time_to_idle = AGE * HUTCH_SECOND;
-    options.flags |= HUTCH_OPEN_NO_THREADS;
-    use_clock(&options, &clock);
-    hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache *cache = open_by_hand(&options, &clock);
     hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
     for (int age = AGE; age <= 4 * AGE; age *= 4) {
       hutch_cache_limits limits = {.struct_size = sizeof limits};
@@ -257,13 +265,9 @@ TEST(the_cleaner_keeps_what_reads_in_memory_keep_alive) {
   test_clock clock = {0};
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_LOG;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  use_clock(&options, &clock);
-  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *cache = open_by_hand(&options, &clock);
   hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
-  hutch_put_options put = put_options();
-  put.time_to_idle = AGE * HUTCH_SECOND;
-  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  put_idling(cache);
   for (int i = 0; i < 1000; i++) CHECK_OK(put_size(cache, "other", 3000));
   clock.now += 8 * HUTCH_SECOND;
   CHECK_TEXT(cache, "key", "value");
@@ -300,13 +304,9 @@ TEST(a_read_beside_a_flush_finds_what_an_access_keeps_alive) {
   test_clock clock = {0};
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_MIXED;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  use_clock(&options, &clock);
-  flushing f = {.cache = open_cache(scratch("cache").text, &options)};
+  flushing f = {.cache = open_by_hand(&options, &clock)};
   hutch_cache *disk = tier_of(f.cache, HUTCH_TIER_DISK);
-  hutch_put_options put = put_options();
-  put.time_to_idle = AGE * HUTCH_SECOND;
-  CHECK_OK(hutch_put(disk, KEY("key"), KEY("value"), &put, NULL));
+  put_idling(disk);
   pthread_t thread;
   CHECK_EQUAL(0, pthread_create(&thread, NULL, flush_when_asked, &f));
   for (int round = repeats(150); round > 0; round--) {
@@ -329,12 +329,8 @@ TEST(an_eviction_spares_what_reads_in_memory_keep_alive) {
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_MIXED;
   options.disk.count = 10;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  use_clock(&options, &clock);
-  hutch_cache *cache = open_cache(scratch("cache").text, &options);
-  hutch_put_options put = put_options();
-  put.time_to_idle = AGE * HUTCH_SECOND;
-  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  hutch_cache *cache = open_by_hand(&options, &clock);
+  put_idling(cache);
   clock.now += 8 * HUTCH_SECOND;
   CHECK_TEXT(cache, "key", "value");
   clock.now += 4 * HUTCH_SECOND;
@@ -353,13 +349,9 @@ TEST(a_trim_to_a_count_spares_what_reads_in_memory_keep_alive) {
   test_clock clock = {0};
   hutch_options options = unlimited_options();
   options.disk_policy = HUTCH_POLICY_LRU;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  use_clock(&options, &clock);
-  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *cache = open_by_hand(&options, &clock);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  hutch_put_options put = put_options();
-  put.time_to_idle = AGE * HUTCH_SECOND;
-  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  put_idling(cache);
   for (int i = 0; i < 10; i++) {
     char other[16];
     sprintf(other, "%d", i);
@@ -382,9 +374,7 @@ TEST(reads_of_many_entries_keep_each_of_them_alive) {
   enum { MANY = 10000 };
   test_clock clock = {0};
   hutch_options options = unlimited_options();
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  use_clock(&options, &clock);
-  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *cache = open_by_hand(&options, &clock);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   hutch_put_options put = put_options();
   put.time_to_idle = AGE * HUTCH_SECOND;

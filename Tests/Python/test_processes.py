@@ -512,7 +512,7 @@ def test_a_fork_is_warned_of_for_threads_of_the_program_only(directory):
         release.set()
         thread.join()
         # A thread that has been joined may still be on its way out.
-        while len(os.listdir("/proc/self/task")) > threads:
+        while os.path.exists(f"/proc/self/task/{thread.native_id}"):
             pass
         print(warned())
         cache.close()
