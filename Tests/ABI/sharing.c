@@ -807,7 +807,7 @@ TEST(a_pop_beside_another_processs_puts_is_told_once) {
   }
   uint64_t last = 0;
   CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_REMOVE, note_version, &last, NULL));
-  for (int popped = 0; popped < repeats(5000);) {
+  for (int popped = 0; popped < repeats(200);) {
     hutch_value *value = NULL;
     hutch_status status = hutch_pop(cache, KEY("key"), &value);
     CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
