@@ -309,6 +309,14 @@ TEST(a_clock_that_jumps_neither_ends_nor_keeps_what_it_should_not) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Pages of the database that an opening does not read, but later calls do. */
+static void zero_pages(const char *directory) {
+  int file = open(in_directory(directory, "manifest.sqlite").text, O_WRONLY);
+  static const char page[4096];
+  for (int i = 20; i < 60; i++) CHECK_EQUAL(sizeof page, pwrite(file, page, sizeof page, i * 4096));
+  CHECK(close(file) == 0);
+}
+
 /* Pages that an opening does not read are zeros, and the maintenance after it meets them. It brings
    the tier back and comes to an end, though memory has more entries than it reviews at once. The
    tier is empty then, and stays in service. */
@@ -326,10 +334,7 @@ TEST(a_manifest_that_is_found_damaged_in_use_is_set_aside) {
     CHECK_OK(put_size(cache, key, i < 10 ? 30000 : 200));
   }
   CHECK_OK(hutch_close(cache));
-  int file = open(in_directory(directory.text, "manifest.sqlite").text, O_WRONLY);
-  static const char page[4096];
-  for (int i = 20; i < 60; i++) CHECK_EQUAL(sizeof page, pwrite(file, page, sizeof page, i * 4096));
-  CHECK(close(file) == 0);
+  zero_pages(directory.text);
   cache = open_cache(directory.text, &options);
   for (int i = 0; i < 1000; i++) {
     snprintf(key, sizeof key, "%d", i);
@@ -366,10 +371,7 @@ TEST(a_check_brings_the_tier_back_at_once) {
     CHECK_OK(put_size(cache, key, 200));
   }
   CHECK_OK(hutch_close(cache));
-  int file = open(in_directory(directory.text, "manifest.sqlite").text, O_WRONLY);
-  static const char page[4096];
-  for (int i = 20; i < 60; i++) CHECK_EQUAL(sizeof page, pwrite(file, page, sizeof page, i * 4096));
-  CHECK(close(file) == 0);
+  zero_pages(directory.text);
   cache = open_cache(directory.text, &options);
   for (int i = 0; i < 1000 && stats_of(cache).disk.state == HUTCH_STATE_UP; i++) {
     snprintf(key, sizeof key, "%d", i);
