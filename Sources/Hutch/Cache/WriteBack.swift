@@ -129,8 +129,7 @@ final class WriteBack {
 
   /// True if the store's entry ends by being idle.
   func isIdling(_ entry: UnownedBlock, in storage: any Storage) -> Bool {
-    let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
-    return idle != 0 && idle != Record.never
+    storage.limits.ages.mayIdle(own: entry.timeToIdle)
   }
 
   // MARK: writing

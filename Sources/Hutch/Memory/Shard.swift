@@ -113,7 +113,7 @@ struct Shard: ~Copyable {
       slot,
       Slab.Times(
         due: min(record.endOfLife(at: now, under: ages), record.endOfIdle(at: now, under: ages)),
-        accessed: record.mayIdle(under: ages) ? record.accessed : 0))
+        accessed: ages.mayIdle(own: record.timeToIdle) ? record.accessed : 0))
   }
 
   // MARK: reading

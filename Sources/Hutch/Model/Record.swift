@@ -67,6 +67,11 @@ struct Ages: Equatable {
   /// True if there is any, or access times are kept.
   @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 || keepsAccesses }
 
+  /// True if the life of an entry with this time to idle of its own depends on its last access.
+  func mayIdle(own: Int64) -> Bool {
+    own != 0 ? own != Record.never : timeToIdle != 0 || keepsAccesses
+  }
+
   static func == (a: Ages, b: Ages) -> Bool {
     a.timeToLive == b.timeToLive && a.timeToIdle == b.timeToIdle
       && a.keepsAccesses == b.keepsAccesses
@@ -132,12 +137,8 @@ extension Record {
   /// True if the entry can expire at all, be it for a trim alone or in the disk tier by being idle.
   @inline(never)
   func mayExpire(under ages: Ages) -> Bool {
-    (expires != 0 ? expires != Record.never : ages.timeToLive != 0) || mayIdle(under: ages)
-  }
-
-  /// True if an entry's life depends on its last access.
-  func mayIdle(under ages: Ages) -> Bool {
-    timeToIdle != 0 ? timeToIdle != Record.never : ages.timeToIdle != 0 || ages.keepsAccesses
+    (expires != 0 ? expires != Record.never : ages.timeToLive != 0)
+      || ages.mayIdle(own: timeToIdle)
   }
 
   /// The record after a `touch`. A duration of 0 keeps the entry's own.
