@@ -157,19 +157,9 @@ public func hutch_get_into(
   return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
 }
 
-/// One copy of the path by a small key where shards may have a bias.
+/// By any key, where shards may have a bias.
 @inline(never)
 @_optimize(speed)
-private func copyingShared(
-  _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int,
-  _ buffer: UnsafeMutableRawPointer, _ capacity: Int, _ size: UnsafeMutablePointer<Int>
-) -> HitPath.Outcome {
-  path.copy(
-    key, key_size, .small, isShared: true,
-    to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
-}
-
-@inline(never)
 private func gettingIntoAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
@@ -177,16 +167,13 @@ private func gettingIntoAnyhow(
   if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
+    let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
     let outcome =
-      HitPath.isSmall(key_size)
-      ? copyingShared(path, key, key_size, buffer, capacity, size)
-      : path.copyAnyhow(
-        key, key_size, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
-    switch outcome {
-    case .done: return Status.done.code
-    case .absent: if shortPath(cache) != nil { return Status.notFound.code }
-    case .unusual: break
-    }
+      _fastPath(HitPath.isSmall(key_size))
+      ? path.copy(key, key_size, .small, isShared: true, to: target)
+      : path.copyAnyhow(key, key_size, to: target)
+    if _fastPath(outcome == .done) { return Status.done.code }
+    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
   }
   return gettingInto(cache, key, key_size, buffer, capacity, size)
 }
