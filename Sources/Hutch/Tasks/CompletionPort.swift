@@ -10,8 +10,8 @@ final class CompletionPort {
   /// Protects the list and `isClosed`. May be taken under a queue's lock; no lock is taken under
   /// it.
   private let lock = Lock()
-  /// Linked by `laneNext`. The list has a reference to each.
-  private var list = Lane()
+  /// The list has a reference to each.
+  private var list = TaskList(.lane)
   private var count = 0
   private var isClosed = false
   let descriptor: Int32
@@ -61,9 +61,9 @@ final class CompletionPort {
     if isReadable { _ = write(descriptor, &number, 8) } else { _ = read(descriptor, &number, 8) }
   }
 
-  private func takeAll() -> Lane {
+  private func takeAll() -> TaskList {
     defer {
-      list = Lane()
+      list = TaskList(.lane)
       count = 0
     }
     return list
@@ -81,7 +81,7 @@ final class CompletionPort {
     var drained: UInt64 = 0
     while left > 0 {
       // A few at a time, so that several threads share the work.
-      var batch = Lane()
+      var batch = TaskList(.lane)
       var taken: UInt64 = 0
       lock.lock()
       while taken < min(left, 64), let task = list.popFirst() {
@@ -99,7 +99,7 @@ final class CompletionPort {
     return drained
   }
 
-  private static func make(_ batch: inout Lane) {
+  private static func make(_ batch: inout TaskList) {
     while let task = batch.popFirst() {
       let queue = task.pointee.queue.takeUnretainedValue()
       queue.within(task) {
@@ -110,7 +110,7 @@ final class CompletionPort {
     }
   }
 
-  private static func discard(_ batch: inout Lane) {
+  private static func discard(_ batch: inout TaskList) {
     while let task = batch.popFirst() {
       task.pointee.queue.takeUnretainedValue().within(task) {
         task.releaseCompletion()

@@ -80,7 +80,7 @@ extension TaskQueue {
     }
     inherit(next, from: task)
     next.pointee.lane = task.pointee.lane
-    withLane(of: task) { $0.replace(task, by: next) }
+    lanes[TaskQueue.lane(of: task)].replace(task, by: next)
     relane(next)
   }
 
@@ -148,17 +148,17 @@ extension TaskQueue {
     askingRunning: Bool = false, sparing spares: (TaskPointer) -> Bool
   ) -> UInt64 {
     var cancelled: UInt64 = 0
-    var toPorts = Lane()
+    var toPorts = TaskList(.lane)
     lock.lock()
     var running = askingRunning ? runningTasks.first : nil
     while let task = running {
-      running = task.pointee.ageNext
+      running = runningTasks.next(after: task)
       task.pointee.progress.insert(.asked)
     }
     for list in 0..<2 {
       var next = list == 0 ? byAge.first : held.first
       while let task = next {
-        next = task.pointee.ageNext
+        next = byAge.next(after: task)
         if task.has(.background) || spares(task) || !stop(task) { continue }
         cancelled += 1
         if task.port != nil { toPorts.append(task) } else { completions.append(task) }

@@ -136,7 +136,7 @@ extension TaskQueue {
     let pointer = Unmanaged.passUnretained(owner).toOpaque()
     var next = byAge.first
     while let task = next {
-      next = task.pointee.ageNext
+      next = byAge.next(after: task)
       if task.isOf(pointer) { rankAnew(task) }
     }
   }
@@ -162,7 +162,7 @@ extension TaskQueue {
       lock.lock()
       var next = byAge.first
       while let task = next, !(task.has(.irrevocable) && task.isOf(owner)) {
-        next = task.pointee.ageNext
+        next = byAge.next(after: task)
       }
       guard let task = next else {
         lock.unlock()

@@ -4,8 +4,7 @@ import CSystem
 ///
 /// A task that may run is in one lane, by its rank: its priority, or `closingRank` while its owner
 /// ends. Of the tasks of one name, only the first is in a lane: that of the highest rank among the
-/// tasks that stand behind it. Counters of these ranks (`closings`, `highs`, `normals`) tell that
-/// rank.
+/// tasks that stand behind it, which counters of these ranks tell (`TaskExtras.ranks`).
 extension TaskQueue {
   // MARK: lanes
 
@@ -15,17 +14,18 @@ extension TaskQueue {
     appendToLane(task)
   }
 
-  func appendToLane(_ task: TaskPointer) { withLane(of: task) { $0.append(task) } }
+  func appendToLane(_ task: TaskPointer) { lanes[TaskQueue.lane(of: task)].append(task) }
 
-  func removeFromLane(_ task: TaskPointer) { withLane(of: task) { $0.remove(task) } }
+  func removeFromLane(_ task: TaskPointer) { lanes[TaskQueue.lane(of: task)].remove(task) }
 
-  func withLane(of task: TaskPointer, _ body: (inout Lane) -> Void) {
-    switch task.pointee.lane {
-    case TaskPointer.closingRank: body(&closing)
-    case 1: body(&high)
-    case 0: body(&normal)
-    default: body(&low)
+  static func lane(of task: TaskPointer) -> Int { Int(task.pointee.lane) + 1 }
+
+  /// The first task of the highest lane from this rank on that has one.
+  private func first(from rank: Int8 = -1) -> TaskPointer? {
+    for lane in (Int(rank) + 1..<lanes.count).reversed() {
+      if let task = lanes[lane].first { return task }
     }
+    return nil
   }
 
   /// Counts a task by its rank among those that stand behind `first`, itself included.
@@ -40,19 +40,14 @@ extension TaskQueue {
   }
 
   private func count(_ rank: Int8, _ change: Int32, among first: TaskPointer) {
-    switch rank {
-    case TaskPointer.closingRank: first.extras.pointee.closings += change
-    case 1: first.extras.pointee.highs += change
-    case 0: first.extras.pointee.normals += change
-    default: break
-    }
+    if rank >= 0 { first.extras.pointee.ranks[Int(rank)] += change }
   }
 
   /// The lane of the first task of a name is that of the highest rank among the tasks of the name.
   func laneOfAll(_ first: TaskPointer) -> Int8 {
-    let extras = first.extras
-    if extras.pointee.closings > 0 { return TaskPointer.closingRank }
-    return extras.pointee.highs > 0 ? 1 : extras.pointee.normals > 0 ? 0 : -1
+    var rank = TaskPointer.closingRank
+    while rank >= 0, first.extras.pointee.ranks[Int(rank)] == 0 { rank -= 1 }
+    return rank
   }
 
   /// Called under the lock: the rank of a queued task has changed since it was put in its place.
@@ -104,14 +99,15 @@ extension TaskQueue {
       start(task)
       return task
     }
-    if share == .closing || isSuspended { return closing.first.map { begin($0) } }
+    if share == .closing || isSuspended {
+      return first(from: TaskPointer.closingRank).map { begin($0) }
+    }
     if !oldestRuns, let task = oldest() {
       oldestRuns = true
       task.pointee.progress.insert(.oldest)
       return begin(task)
     }
-    guard let task = closing.first ?? high.first ?? normal.first ?? low.first else { return nil }
-    return begin(task)
+    return first().map { begin($0) }
   }
 
   /// The oldest task that may run. It skips a few of those that stand behind a running one. With a
@@ -120,7 +116,7 @@ extension TaskQueue {
     var next = byAge.first
     var passed = 0
     while let task = next, task.isAt(.behind), passed < 32 {
-      next = task.pointee.ageNext
+      next = byAge.next(after: task)
       passed += 1
     }
     guard let next, !next.isAt(.behind) else { return nil }
@@ -177,7 +173,6 @@ extension TaskQueue {
   var hasMore: Bool {
     if completions.first != nil { return true }
     guard running < width else { return waitingBackground != nil }
-    if closing.first != nil { return true }
-    return !isSuspended && (high.first ?? normal.first ?? low.first) != nil
+    return first(from: isSuspended ? TaskPointer.closingRank : -1) != nil
   }
 }

@@ -51,27 +51,24 @@ final class TaskQueue {
   /// Names the queue among callbacks (see ThreadState): its owner, or the queue itself. Set once,
   /// before the host gets the queue.
   private var ownersIdentity: UnsafeMutableRawPointer?
-  // Queued tasks. `closing`: the tasks that ending owners need.
-  var closing = Lane()
-  var high = Lane()
-  var normal = Lane()
-  var low = Lane()
-  var byAge = AgeList()
+  // Queued tasks. The lanes are those of the ranks, from the lowest on.
+  var lanes = InlineArray<4, TaskList>(repeating: TaskList(.lane))
+  var byAge = TaskList(.age)
   var table = TaskTable()
   var queued = 0
   let length: Int
   /// Waiting tasks, by their next deadline or due time.
   var deadlines = DeadlineHeap()
   // Tasks that wait for the start of their group, or are parked.
-  var held = AgeList()
+  var held = TaskList(.age)
   var heldCount = 0
   // Running tasks.
-  var runningTasks = AgeList()
+  var runningTasks = TaskList(.age)
   var running = 0
   var width: Int
   var oldestRuns = false
-  /// Tasks that have ended except for their completions, linked by `laneNext`.
-  var completions = Lane()
+  /// Tasks that have ended except for their completions.
+  var completions = TaskList(.lane)
   /// The number of tasks that have not ended, without those that are held.
   var pending = 0
   /// Cancelled tasks that have left the row behind a first task, linked by `bucketNext`. The row's
@@ -369,9 +366,7 @@ final class TaskQueue {
 
   /// `next`, the first task behind `first`, takes its place in the table.
   func inherit(_ next: TaskPointer, from first: TaskPointer) {
-    next.extras.pointee.closings = first.extras.pointee.closings
-    next.extras.pointee.highs = first.extras.pointee.highs
-    next.extras.pointee.normals = first.extras.pointee.normals
+    next.extras.pointee.ranks = first.extras.pointee.ranks
     let tail = first.extras.pointee.tail
     next.extras.pointee.tail = tail == first ? next : tail
     first.extras.pointee.behind = nil

@@ -84,11 +84,9 @@ struct TaskRecord: ~Copyable {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
   typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
 
-  /// The next task in the lane; of an ending task in `completions`; of an ended one in its port.
-  /// Under the queue's lock or the port's. It is the first field because ThreadSanitizer reports a
-  /// change of any field through a pointer as one of the first.
-  var laneNext: TaskPointer?
-  var lanePrevious: TaskPointer?
+  /// By the kinds of lists. Under the queue's lock or the port's. It is the first field because
+  /// ThreadSanitizer reports a change of any field through a pointer as one of the first.
+  var links = InlineArray<2, TaskLinks>(repeating: TaskLinks())
 
   /// References of the queue until the task has ended, of the host's handles, and of a row that a
   /// cancelled task has not left yet. Relaxed to add one, acquire and release to release one.
@@ -101,11 +99,6 @@ struct TaskRecord: ~Copyable {
   var flags = Flags()
   /// A counted reference with `holdsQueue`; otherwise valid until the task has ended.
   let queue: Unmanaged<TaskQueue>
-
-  /// The next in the order of age; for a running task, in the list of running tasks; for a held
-  /// one, in that of held tasks.
-  var ageNext: TaskPointer?
-  var agePrevious: TaskPointer?
 
   /// The host's completion function, in the form of the C boundary; nil: the host is not told.
   var complete: UnsafeRawPointer?
@@ -135,7 +128,7 @@ struct TaskRecord: ~Copyable {
 /// Fields that most small tasks do not need.
 struct TaskExtras {
   /// Linked in the table of keys and identifiers. The first field for the same reason as
-  /// `laneNext`.
+  /// `links`.
   var bucketNext: TaskPointer?
   var port: Unmanaged<CompletionPort>?
   var group: Unmanaged<WorkGroup>?
@@ -149,11 +142,9 @@ struct TaskExtras {
   var hash: UInt64 = 0
   /// The next task of the same key or identifier.
   var behind: TaskPointer?
-  /// For the first of them: the last one, and how many of them have which rank.
+  /// For the first of them: the last one, and how many of them have which rank from 0 on.
   var tail: TaskPointer?
-  var closings: Int32 = 0
-  var highs: Int32 = 0
-  var normals: Int32 = 0
+  var ranks = InlineArray<3, Int32>(repeating: 0)
   /// The rank by which it is counted among them.
   var countedRank: Int8 = 0
   var identifier: UnsafeRawPointer?
@@ -426,64 +417,59 @@ extension TaskPointer {
   }
 }
 
-/// Tasks in a row, through `laneNext` and `lanePrevious`.
-struct Lane {
-  var first: TaskPointer?
-  var last: TaskPointer?
+/// The tasks before and behind a task in a list.
+struct TaskLinks {
+  var next: TaskPointer?
+  var previous: TaskPointer?
+}
 
-  mutating func append(_ task: TaskPointer) {
-    task.pointee.lanePrevious = last
-    task.pointee.laneNext = nil
-    if let last { last.pointee.laneNext = task } else { first = task }
-    last = task
+/// Tasks in a row. A task is in one list of each kind at most.
+struct TaskList {
+  enum Kind: Int {
+    /// A lane; the completions that are to be made; the tasks of a port.
+    case lane
+    /// The queued, held or running tasks by age.
+    case age
   }
 
+  private(set) var first: TaskPointer?
+  private var last: TaskPointer?
+  private let kind: Kind
+
+  init(_ kind: Kind) { self.kind = kind }
+
+  func next(after task: TaskPointer) -> TaskPointer? {
+    task.pointee.links[unchecked: kind.rawValue].next
+  }
+
+  /// Nil: the beginning of the row, and its end.
+  private mutating func connect(_ one: TaskPointer?, _ next: TaskPointer?) {
+    if let one { one.pointee.links[unchecked: kind.rawValue].next = next } else { first = next }
+    if let next { next.pointee.links[unchecked: kind.rawValue].previous = one } else { last = one }
+  }
+
+  @inline(never)
+  mutating func append(_ task: TaskPointer) {
+    connect(last, task)
+    connect(task, nil)
+  }
+
+  @inline(never)
   mutating func remove(_ task: TaskPointer) {
-    let next = task.pointee.laneNext
-    let previous = task.pointee.lanePrevious
-    if let previous { previous.pointee.laneNext = next } else { first = next }
-    if let next { next.pointee.lanePrevious = previous } else { last = previous }
-    task.pointee.laneNext = nil
-    task.pointee.lanePrevious = nil
+    let links = task.pointee.links[unchecked: kind.rawValue]
+    connect(links.previous, links.next)
   }
 
   /// `new` takes the place of `old`.
   mutating func replace(_ old: TaskPointer, by new: TaskPointer) {
-    let next = old.pointee.laneNext
-    let previous = old.pointee.lanePrevious
-    new.pointee.laneNext = next
-    new.pointee.lanePrevious = previous
-    if let previous { previous.pointee.laneNext = new } else { first = new }
-    if let next { next.pointee.lanePrevious = new } else { last = new }
-    old.pointee.laneNext = nil
-    old.pointee.lanePrevious = nil
+    let links = old.pointee.links[unchecked: kind.rawValue]
+    connect(links.previous, new)
+    connect(new, links.next)
   }
 
   mutating func popFirst() -> TaskPointer? {
     guard let task = first else { return nil }
     remove(task)
     return task
-  }
-}
-
-/// Tasks in a row, through `ageNext` and `agePrevious`.
-struct AgeList {
-  var first: TaskPointer?
-  var last: TaskPointer?
-
-  mutating func append(_ task: TaskPointer) {
-    task.pointee.agePrevious = last
-    task.pointee.ageNext = nil
-    if let last { last.pointee.ageNext = task } else { first = task }
-    last = task
-  }
-
-  mutating func remove(_ task: TaskPointer) {
-    let next = task.pointee.ageNext
-    let previous = task.pointee.agePrevious
-    if let previous { previous.pointee.ageNext = next } else { first = next }
-    if let next { next.pointee.agePrevious = previous } else { last = previous }
-    task.pointee.ageNext = nil
-    task.pointee.agePrevious = nil
   }
 }
