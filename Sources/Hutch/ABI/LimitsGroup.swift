@@ -80,7 +80,7 @@ extension hutch_cache_stats {
       memory = cache.memory.stats
       memory.waiting = cache.releases.waiting
     }
-    if let stats = try cache.storeStats(in: scope) { disk = stats }
+    disk = try cache.storeStats(in: scope)
   }
 }
 

@@ -76,7 +76,7 @@ extension Cache {
   }
 
   func cost(in scope: Tiers) throws(Failure) -> UInt64 {
-    (scope == .disk ? 0 : memory.cost) &+ (try storeStats(in: scope)?.cost ?? 0)
+    (scope == .disk ? 0 : memory.cost) &+ (try storeStats(in: scope).cost)
   }
 
   /// The sum of the sizes of the values that calls through a handle see. A walk over all entries.
@@ -90,10 +90,10 @@ extension Cache {
     return sum
   }
 
-  /// The counters and sums of the store; nil: the call does not ask for them. The sums may have
+  /// The counters and sums of the store; all 0 if the call does not ask for them. The sums may have
   /// to be read from the disk, so the call is inside the gate.
-  func storeStats(in scope: Tiers) throws(Failure) -> TierStats? {
-    guard storage != nil, scope != .memory else { return nil }
+  func storeStats(in scope: Tiers) throws(Failure) -> TierStats {
+    guard storage != nil, scope != .memory else { return TierStats() }
     return try withStorage { (storage) throws(Failure) in
       var stats = storage.stats
       stats.hits &+= order.staged.hits

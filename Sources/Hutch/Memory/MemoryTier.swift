@@ -314,6 +314,7 @@ final class MemoryTier {
   /// The tier refuses an entry with a larger charge.
   var largestCharge: UInt64 { budget.largestCharge }
 
+  @inline(never)
   var stats: TierStats {
     var stats = TierStats(isUp: true)
     stats.count = count

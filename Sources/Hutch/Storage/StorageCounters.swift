@@ -22,6 +22,7 @@ class StorageCounters {
   final func countMiss() { reads.own(1).pointee.add() }
 
   /// The statistics of a store that has these entries. Count and cost: 0 unless it is in service.
+  @inline(never)
   final func stats(isUp: Bool, count: UInt64, cost: UInt64) -> TierStats {
     func load(_ counter: borrowing Atomic<UInt64>) -> UInt64 { counter.load(ordering: .relaxed) }
     var stats = TierStats(isUp: isUp)
