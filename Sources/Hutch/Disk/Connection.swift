@@ -42,26 +42,30 @@ struct Connection: ~Copyable {
   }
 
   /// A statement, which its user ends. "{row}" in the text is `Row.columns`.
+  func prepare(_ sql: StaticString) throws(Failure) -> Statement { try prepare(sql.utf8Start) }
+
+  /// `sql` is static, and ends with NUL.
   @inline(never)
-  func prepare(_ sql: StaticString) throws(Failure) -> Statement {
+  fileprivate func prepare(_ sql: UnsafePointer<UInt8>) throws(Failure) -> Statement {
     var text = GrowingArray<UInt8>()
-    var isMark = false
-    for byte in UnsafeBufferPointer(start: sql.utf8Start, count: sql.utf8CodeUnitCount) {
-      if byte == UInt8(ascii: "{") {
-        isMark = true
+    var next = sql
+    while next.pointee != 0 {
+      if next.pointee == UInt8(ascii: "{") {
         try text.append(
           contentsOf: Bytes(
             start: Row.columns.utf8Start, count: Row.columns.utf8CodeUnitCount))
+        while next.pointee != UInt8(ascii: "}") { next += 1 }
+      } else {
+        try text.append(next.pointee)
       }
-      if !isMark { try text.append(byte) }
-      if byte == UInt8(ascii: "}") { isMark = false }
+      next += 1
     }
     var statement: OpaquePointer?
     let code = text.elements.withMemoryRebound(to: CChar.self) {
       sqlite3_prepare_v3(
         handle, $0.baseAddress, Int32($0.count), UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
     }
-    guard code == SQLITE_OK, let statement else { throw failure(code, sql) }
+    guard code == SQLITE_OK, let statement else { throw Connection.failure(code, handle, sql) }
     return Statement(statement)
   }
 
@@ -101,6 +105,12 @@ struct Connection: ~Copyable {
   }
 
   static func failure(_ code: Int32, _ handle: OpaquePointer?, _ words: StaticString) -> Failure {
+    failure(code, handle, words.utf8Start)
+  }
+
+  private static func failure(
+    _ code: Int32, _ handle: OpaquePointer?, _ words: UnsafePointer<UInt8>
+  ) -> Failure {
     let system = handle.map { sqlite3_system_errno($0) } ?? 0
     var status: Status
     switch code & 0xFF {
@@ -117,7 +127,7 @@ struct Connection: ~Copyable {
     // SQLITE_IOERR_NOMEM and SQLITE_IOERR_CORRUPTFS, which Swift does not see.
     if code == SQLITE_IOERR | 12 << 8 { status = .noMemory }
     if code == SQLITE_IOERR | 33 << 8 { status = .corrupt }
-    var failure = Failure(status, words)
+    var failure = Failure(status, words: words)
     failure.sqlite = code
     failure.system = isIO || code & 0xFF == SQLITE_FULL ? system : 0
     return failure
@@ -205,10 +215,10 @@ struct Statement: RowColumns {
 /// A statement that is prepared when it is first needed. To prepare one costs as much as ten
 /// lookups of a row, and an opening runs few of those that it may need later.
 struct LateStatement: ~Copyable {
-  private let text: StaticString
+  private let text: UnsafePointer<UInt8>
   private var statement: Statement?
 
-  init(_ text: StaticString) { self.text = text }
+  init(_ text: StaticString) { self.text = text.utf8Start }
 
   deinit { statement?.end() }
 
