@@ -69,6 +69,7 @@ public func hutch_put_async(
 }
 
 /// Submits a put, with or without a condition.
+@inline(never)
 func submitPut(
   _ handle: Handle, _ key: Bytes, _ value: UnsafeRawPointer?, _ value_size: Int,
   _ put_options: UnsafePointer<hutch_put_options>?, if condition: WriteCondition = .always,

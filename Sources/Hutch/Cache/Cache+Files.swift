@@ -332,6 +332,7 @@ struct SourceFile: ~Copyable {
     try read(target, at: 0)
   }
 
+  @inline(never)
   func forEachPiece(_ body: (Bytes) throws(Failure) -> Void) throws(Failure) {
     let room = try Allocation.bytes(SourceFile.piece)
     defer { free(room) }

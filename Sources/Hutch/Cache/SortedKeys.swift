@@ -214,6 +214,7 @@ struct SortedKeys: ~Copyable {
   }
 
   /// Lets an item sink among the first `count` new ones.
+  @inline(never)
   private func sink(_ start: Int, _ count: Int) {
     var at = start
     let item = items[sorted + at]

@@ -41,6 +41,7 @@ final class AccessTimes {
     }
 
     /// Frees the keys, and the slots beyond those of a table that has not grown.
+    @inline(never)
     mutating func empty() {
       guard let slots, count > 0 else { return }
       for i in 0..<slotCount {

@@ -92,6 +92,7 @@ final class Committer {
   var shared: SharedState { members.shared }
   var place: Directory { service.place }
   var isUp: Bool { service.isUp }
+  @inline(never)
   var limits: TierLimits { liveLimits.current }
   var durability: Durability {
     Durability(rawValue: liveDurability.load(ordering: .relaxed)) ?? .sync

@@ -254,6 +254,7 @@ struct RowFilter {
   private let accesses: AccessTimes
   private let rounds: UInt64
 
+  @inline(never)
   init(_ tier: DiskTier, at moment: Moment?) {
     generation = tier.shared.generation
     now = moment?.time

@@ -121,6 +121,7 @@ extension Record {
 ///
 /// With the row's other fields the value's own checksum follows from it, without the value.
 enum Seal {
+  @inline(never)
   static func salt(
     key: Bytes, version: UInt64, generation: Int64, extended: Bytes, tagSize: UInt8
   ) -> UInt64 {

@@ -105,6 +105,7 @@ struct Sweeper {
   // MARK: rows of older generations
 
   /// Deletes up to `most` of them. Returns how many.
+  @inline(never)
   func purge(_ transaction: inout Transaction, _ most: Int) throws(Failure) -> Int {
     guard transaction.meta.dead > 0 else { return 0 }
     let generation = transaction.meta.generation

@@ -8,6 +8,7 @@ struct EntryPlaces: ~Copyable {
   private(set) var count = 0
 
   /// The shard's lock is held. Nil: there is no memory for the list.
+  @inline(never)
   init?(_ shard: UnsafeMutablePointer<Shard>) {
     let room = max(1, shard.pointee.entries.count)
     do throws(Failure) {

@@ -28,6 +28,7 @@ struct HostObject {
 
   /// A block with this key and record that stands for an object. If it fails, it does not take the
   /// object over.
+  @inline(never)
   static func block(
     key: Bytes, tag: Bytes, record: Record, _ object: UnsafeMutableRawPointer?,
     _ release: Release?, _ queue: ReleaseQueue

@@ -209,6 +209,7 @@ struct NewTimes {
   }
 
   /// A copy of an entry with the new times.
+  @inline(never)
   mutating func touched(_ entry: UnownedBlock) throws(Failure) -> Block {
     try entry.copied(with: set(entry.record))
   }

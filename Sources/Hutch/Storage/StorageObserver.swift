@@ -42,6 +42,7 @@ protocol StorageObserver: AnyObject {
 extension Record {
   /// True if the entry has expired, also by the reads that the tiers above have answered: their
   /// last one becomes `accessed`.
+  @inline(never)
   mutating func isExpired(
     at now: Int64, under ages: Ages, _ key: Bytes, asking observer: (any StorageObserver)?
   ) -> Bool {

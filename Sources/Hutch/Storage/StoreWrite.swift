@@ -134,6 +134,7 @@ final class ValueForm {
   /// Keeps the write's entry if a codec has made it of the value's; nil: none has.
   var encoded: Block?
 
+  @inline(never)
   init(suffix: FileSuffix? = nil) { self.suffix = suffix }
 
   /// Notes why the value will not be stored.

@@ -291,6 +291,7 @@ final class TaskQueue {
     fileprivate var group: WorkGroup?
     fileprivate var status: Int32 = 0
 
+    @inline(never)
     func run() {
       port?.signal()
       group?.ended(status)

@@ -383,6 +383,7 @@ extension TaskPointer {
     release(pointee.context)
   }
 
+  @inline(never)
   func end() {
     releaseWork()
     drop()
@@ -404,6 +405,7 @@ extension TaskPointer {
     }
   }
 
+  @inline(never)
   private func destroy() {
     if hasExtras {
       extras.pointee.port?.release()

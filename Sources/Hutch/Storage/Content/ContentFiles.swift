@@ -29,6 +29,7 @@ enum ContentFiles {
   }
 
   /// Gives a written file its own name. On failure no file is left behind.
+  @inline(never)
   static func giveName(
     _ file: Int32, _ name: ContentName, in directory: Directory, _ syncing: Syncing
   ) throws(Failure) {
@@ -175,6 +176,7 @@ enum ContentFiles {
   }
 
   /// The size of a regular file. Nil: not there.
+  @inline(never)
   static func size(_ name: ContentName, in directory: Directory) throws(Failure) -> Int? {
     guard let status = try status(name, in: directory), status.isRegular else {
       return nil
@@ -183,6 +185,7 @@ enum ContentFiles {
   }
 
   /// Nil: not there.
+  @inline(never)
   static func open(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32? {
     // The reader must not wait for a writer if the name is a FIFO.
     let number = ContentPath.content(name).withPointer {

@@ -26,6 +26,7 @@ final class PendingFile {
   private(set) var isWhole: Bool
   private var hasLanded = false
 
+  @inline(never)
   private init(
     _ name: ContentName, _ directory: Directory, _ inFlight: FilesInFlight,
     owning descriptor: Int32, size: Int, checksum: UInt64, isWhole: Bool

@@ -54,6 +54,7 @@ struct Bars: ~Copyable {
   }
 
   /// Bars a key that is not barred. False: there are too many, or no memory.
+  @inline(never)
   mutating func insert(
     _ key: Bytes, _ hash: UInt64, version: UInt64, _ sequence: UInt64, isOfDamage: Bool
   ) -> Bool {
