@@ -170,17 +170,7 @@ struct LogEntry {
     @inline(__always) var hasFile: Bool { fields.contains(.fileNumber) }
 
     /// The content file that has the value; nil: none has, or the name is not one of the library's.
-    var file: LogFile? {
-      @inline(never) get { hasFile ? namedFile : nil }
-    }
-
-    private var namedFile: LogFile? {
-      guard let suffix = FileSuffix(words: (field(.suffixLow), field(.suffixHigh)))
-      else { return nil }
-      return LogFile(
-        name: ContentName(number: fileNumber, suffix: suffix),
-        size: fileSize, checksum: checksum)
-    }
+    @inline(__always) var file: LogFile? { hasFile ? LogFile(fields, of: start) : nil }
 
     /// The number in the content file's name; 0: there is none.
     var fileNumber: UInt64 { field(.fileNumber) }
@@ -188,9 +178,7 @@ struct LogEntry {
     /// The content file that has the value as it was put.
     var fileOfValue: LogFile? { codecID == 0 ? file : nil }
 
-    private var fileSize: Int {
-      Int(max(0, min(Int64(bitPattern: field(.fileSize)), LogFile.largest)))
-    }
+    private var fileSize: Int { LogFile.size(fields, of: start) }
     /// The bytes of the disk that the entry occupies, the content file's blocks included.
     var charge: UInt64 {
       let own = units &* UInt64(LogFormat.unit)

@@ -126,6 +126,24 @@ extension LogStore {
   var roomForTrash: Int64 { words.load(IndexAt.limits) == 0 ? 64 << 20 : 0 }
 }
 
+extension LogFile {
+  /// The file that the fields of the entry at `start` name. Nil: the name is not one of the
+  /// library's.
+  @inline(never)
+  init?(_ fields: LogEntry.Fields, of start: UnsafeMutableRawPointer) {
+    let words = (fields.word(.suffixLow, of: start), fields.word(.suffixHigh, of: start))
+    guard let suffix = FileSuffix(words: words) else { return nil }
+    name = ContentName(number: fields.word(.fileNumber, of: start), suffix: suffix)
+    size = LogFile.size(fields, of: start)
+    checksum = SharedWords.load(start + LogEntry.At.checksum)
+  }
+
+  @inline(never)
+  static func size(_ fields: LogEntry.Fields, of start: UnsafeMutableRawPointer) -> Int {
+    Int(max(0, min(Int64(bitPattern: fields.word(.fileSize, of: start)), largest)))
+  }
+}
+
 extension LogEntry.Head {
-  func hasFile(_ other: LogFile) -> Bool { file?.name.number == other.name.number }
+  func hasFile(_ other: LogFile) -> Bool { hasFile && fileNumber == other.name.number }
 }
