@@ -39,9 +39,7 @@ struct Row {
 
   /// Reads the columns above.
   init(_ columns: borrowing some RowColumns & ~Copyable) throws(Failure) {
-    var numbers = InlineArray<14, Int64>(repeating: 0)
-    for i in numbers.indices { numbers[i] = columns.integer(Int32(i)) }
-    self.init(numbers)
+    self.init(InlineArray<14, Int64> { columns.integer(Int32($0)) })
     if !columns.isNull(14) {
       file = ContentName(try columns.bytes(14))
       if file == nil { isSound = false }

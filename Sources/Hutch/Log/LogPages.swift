@@ -145,18 +145,23 @@ extension LogStore {
   /// entry behind its bucket.
   func emptied(_ slot: UnsafeMutableRawPointer, _ page: SlotPage) -> SlotWord {
     let bucket = (slot - page.base) / LogPages.lineSize
-    func word(_ bucket: Int, _ i: Int) -> SlotWord {
-      SlotWord(SharedWords.load(page.base + bucket * LogPages.lineSize + i * 8))
+    func hasSlot(_ bucket: Int, _ isWanted: (SlotWord) -> Bool) -> Bool {
+      var next = page.base + bucket * LogPages.lineSize
+      let end = next + LogPages.bucketSlots * 8
+      while next < end {
+        if isWanted(SlotWord(SharedWords.load(next))) { return true }
+        next += 8
+      }
+      return false
     }
-    for i in 0..<LogPages.bucketSlots where word(bucket, i) == .unused { return .unused }
+    if hasSlot(bucket, { $0 == .unused }) { return .unused }
     for offset in 1..<LogPages.window {
-      for i in 0..<LogPages.bucketSlots {
-        let other = word(LogPages.line(bucket, offset), i)
-        guard other.names else { continue }
+      let isPassed = hasSlot(LogPages.line(bucket, offset)) { other in
         // A lookup of that key passes the slot's bucket if its entry is so far from its home.
         let distance = (bucket + offset - other.home) & (LogPages.buckets - 1)
-        if distance >= offset && distance < LogPages.window { return .free }
+        return other.names && distance >= offset && distance < LogPages.window
       }
+      if isPassed { return .free }
     }
     return .unused
   }
