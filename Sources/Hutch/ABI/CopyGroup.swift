@@ -12,7 +12,7 @@ public func hutch_copy(
     guard let target else { throw .invalid("the target is NULL") }
     let other = reference(target, Handle.self).takeUnretainedValue()
     try other.check()
-    var copying = try Copying(from: source, to: other)
+    let copying = try Copying(from: source, to: other)
     defer { deliver(copying.report, to: report) }
     try copying.run()
     return .done

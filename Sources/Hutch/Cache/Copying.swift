@@ -6,7 +6,7 @@ internal import CHutch
 /// the clocks of two directories may differ. Each entry is read, and then put, as any caller would
 /// do it: neither cache has a lock, or its gate, held for the other, and both go on serving. A key
 /// that the target has by then is left out: what is newer there stays.
-struct Copying {
+final class Copying {
   private let source: Handle
   private let target: Handle
   private let policy: WritePolicy
@@ -28,7 +28,7 @@ struct Copying {
     policy = try target.cache.target(of: hasDisk ? .disk : .standard, in: target.scope)
   }
 
-  mutating func run() throws(Failure) {
+  func run() throws(Failure) {
     let walk = try Cursor(source, goesFar: true)
     while let key = try walk.next() {
       try source.check()
@@ -40,7 +40,7 @@ struct Copying {
     try flush()
   }
 
-  private mutating func copy(_ entry: UnownedBlock) throws(Failure) {
+  private func copy(_ entry: UnownedBlock) throws(Failure) {
     let cache = target.cache
     let hash = cache.memory.hash(entry.key)
     var record = entry.record
