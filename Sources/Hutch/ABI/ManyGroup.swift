@@ -113,6 +113,7 @@ private func item(_ pointer: OpaquePointer?, _ index: Int) -> Batch.Item? {
 }
 
 /// Calls `body` with a batch and the item at an index, if both exist.
+@inline(never)
 private func withItem(
   _ pointer: OpaquePointer?, _ index: Int,
   _ body: (Batch, Batch.Item) throws(Failure) -> Status

@@ -18,6 +18,7 @@ extension PortHandle: HostHandle {
   func check() throws(Failure) { try port.check() }
 }
 
+@inline(never)
 private func withQueue(
   _ pointer: OpaquePointer?, _ body: (TaskQueue) throws(Failure) -> Status
 ) -> hutch_status {

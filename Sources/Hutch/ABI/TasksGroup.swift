@@ -3,6 +3,7 @@
 public import CHutch
 
 /// Calls `body` with the task behind a pointer, unless it is the parent's.
+@inline(never)
 private func withTask(
   _ pointer: OpaquePointer?, _ body: (TaskPointer, TaskQueue) throws(Failure) -> Status
 ) -> hutch_status {

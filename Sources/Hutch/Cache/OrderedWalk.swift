@@ -74,6 +74,7 @@ final class OrderedWalk {
   }
 
   /// Steps to the next key, which is valid until the next step; nil at the end.
+  @inline(never)
   func step() throws(Failure) -> Bytes? {
     while true {
       while next < candidates.count {

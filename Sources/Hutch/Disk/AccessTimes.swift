@@ -186,6 +186,7 @@ final class AccessTimes {
 
   /// Hands up to `limit` accesses to `write`, within a transaction. True if there are more
   /// of those that had gathered when the round began.
+  @inline(never)
   func drain(
     _ limit: Int, _ write: (_ key: Bytes, _ time: Int64, _ uses: Int64) throws(Failure) -> Void
   ) throws(Failure) -> Bool {

@@ -32,6 +32,7 @@ extension Committer {
     transaction.clear()
   }
 
+  @inline(never)
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
     var old = OldRow()
     write.expired = 0
@@ -94,7 +95,7 @@ extension Committer {
 
   /// Whether the condition of a write holds for the entry that is there; its version is in the
   /// write.
-  @inline(__always)
+  @inline(never)
   private func holds(
     _ write: QueuedWrite, _ old: OldRow, _ transaction: borrowing Transaction
   ) -> Bool {

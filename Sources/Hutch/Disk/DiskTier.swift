@@ -197,6 +197,7 @@ final class DiskTier: Storage, ForkingStorage {
   }
 
   /// Out of service, as yet. What can fail comes before the object.
+  @inline(never)
   static func make(
     _ directory: Directory, _ options: StorageOptions, _ clock: Clock
   ) throws(Failure) -> DiskTier {

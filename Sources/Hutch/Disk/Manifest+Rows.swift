@@ -34,6 +34,7 @@ extension Manifest {
   /// The row of a put. Without a content file the value goes into it. `meta`: as the put leaves
   /// it, whose sums the row gets. `slot`: where the row of the key stays; nil: the key has no row.
   /// `keepsID`: that row is the newest one, and keeps its id.
+  @inline(never)
   func put(
     _ write: QueuedWrite, _ meta: Meta, seal: UInt64, in slot: Int64?, keepsID: Bool
   ) throws(Failure) {

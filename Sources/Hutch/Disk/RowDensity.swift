@@ -24,6 +24,7 @@ struct RowDensity: ~Copyable {
   init() {}
 
   /// Divides the ids anew: the rows have ids above `first`, up to `last`.
+  @inline(never)
   mutating func cover(from first: Int64, to last: Int64) {
     let last = max(last, first + 1)
     self.first = first

@@ -124,6 +124,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   }
 
   /// The store in a directory that nothing else of this process has open.
+  @inline(never)
   static func open(
     directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> LogStorage {

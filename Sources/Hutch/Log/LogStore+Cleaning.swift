@@ -163,8 +163,8 @@ extension LogStore {
       return .atEnd
     }
     let end = isActive ? words.load(stream.head) : start(of: number &+ 1)
-    guard position >= start(of: number), position < end, let seat = seatInPlace(of: position),
-      let entry = entryInPlace(seat, position), position &+ entry.units <= end,
+    guard position >= start(of: number), position < end, let seat = seat(of: position),
+      let entry = entry(seat, position), position &+ entry.units <= end,
       entry.keySize > 0
     else {
       if !isActive { words.store(stream.cleaning, start(of: number &+ 1)) }

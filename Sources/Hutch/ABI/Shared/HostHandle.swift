@@ -57,6 +57,7 @@ func release<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) {
 /// Calls `body` for the object that `out` is to point to, and gives the host a reference to it.
 /// Nil: there is no such object, and the call returns HUTCH_NOT_FOUND. `out` is NULL unless the
 /// call succeeds.
+@inline(never)
 func giving(
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
   _ body: () throws(Failure) -> OpaquePointer?
