@@ -24,15 +24,12 @@ import Testing
   }
 
   private func copy(_ key: Bytes, _ target: HitPath.Target) -> HitPath.Outcome {
-    path.copy(key.baseAddress!, key.count, kind(key), isShared: isShared, to: target)
+    path.copy(key.baseAddress!, key.count, kind(key), to: target)
   }
 
   private func contains(_ key: Bytes) -> HitPath.Outcome {
-    path.contains(key.baseAddress!, key.count, kind(key), isShared: isShared)
+    path.contains(key.baseAddress!, key.count, kind(key))
   }
-
-  /// As the calls of the C ABI read.
-  private var isShared: Bool { !path.isUnbiased }
 
   /// The kinds of code that read a key of this size, by turns.
   private func kind(_ key: Bytes) -> HitPath.KeySize {
@@ -103,8 +100,7 @@ import Testing
             if size > 0 && buffer[0] == before { kept += 1 }
             expect(buffer[0] == before || buffer[0] == before ^ 0xFF)
             var value: OpaquePointer?
-            expect(
-              path.pin(key.baseAddress!, key.count, kind(key), isShared: isShared, &value) == .done)
+            expect(path.pin(key.baseAddress!, key.count, kind(key), &value) == .done)
             expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
             UnownedBlock(UnsafeMutableRawPointer(value!)).release()
             hits += 3
@@ -213,13 +209,13 @@ import Testing
       ]
       for (i, call) in calls.enumerated() {
         try put(key)
-        expect(path.isUnbiased)
+        expect(!path.isBiased)
         tier.giveBias(toAnyOf: 0)
-        expect(!path.isUnbiased && path.isOpen && tier.lock(0).isBiased)
+        expect(path.isBiased && path.isOpen && tier.lock(0).isBiased)
         expect(read(key) && contains(key) == .done)
         expect(tier.lock(0).isBiased, "call \(i)")
         try call(tier)
-        expect(path.isUnbiased && !tier.lock(0).isBiased, "call \(i)")
+        expect(!path.isBiased && !tier.lock(0).isBiased, "call \(i)")
         expect(read(key) == (contains(key) == .done))
       }
       expect(tier.stats.hits == 8 && tier.stats.misses == 2)
@@ -237,11 +233,11 @@ import Testing
       for shard in biased { tier.giveBias(toAnyOf: UInt64(shard)) }
       var reads: UInt64 = 0
       let before = tier.stats
-      while !path.isUnbiased && reads < 20_000 {
+      while path.isBiased && reads < 20_000 {
         _ = isThere(reads % 5)
         reads += 1
       }
-      expect(path.isUnbiased && reads > 1000)
+      expect(!path.isBiased && reads > 1000)
       expect((0..<Int(shards)).allSatisfy { !tier.lock($0).isBiased })
       let after = tier.stats
       expect(after.hits + after.misses - before.hits - before.misses == reads)
@@ -319,14 +315,11 @@ import Testing
         case 16..<20: test.path.endBiases()
         default:
           withUnsafeBytes(of: test.name(number)) { key in
-            let isShared = test.isShared
-            if isShared { shared.shared.wrappingAdd(1, ordering: .relaxed) }
+            if test.path.isBiased { shared.shared.wrappingAdd(1, ordering: .relaxed) }
             shared.reads.wrappingAdd(1, ordering: .relaxed)
             if chance % 4 == 0 {
               var value: OpaquePointer?
-              guard
-                test.path.pin(key.baseAddress!, key.count, .short, isShared: isShared, &value)
-                  == .done
+              guard test.path.pin(key.baseAddress!, key.count, .short, &value) == .done
               else { return }
               let block = UnownedBlock(UnsafeMutableRawPointer(value!))
               let first = block.value[0]
@@ -341,7 +334,7 @@ import Testing
                 var size = 0
                 let outcome = withUnsafeMutablePointer(to: &size) {
                   test.path.copy(
-                    key.baseAddress!, key.count, .short, isShared: isShared,
+                    key.baseAddress!, key.count, .short,
                     to: HitPath.Target(buffer: buffer.baseAddress!, capacity: 64, size: $0))
                 }
                 if outcome == .done, !buffer[..<size].allSatisfy({ $0 == buffer[0] }) {

@@ -94,7 +94,7 @@ import Testing
         pair.step.store(1, ordering: .releasing)
         pair.awaitCall(on: [reader])
         pair.expect(0, !pair.hasEnded.load(ordering: .acquiring))
-        pair.expect(1, !test.shard.isBiased && test.path.isUnbiased)
+        pair.expect(1, !test.shard.isBiased && !test.path.isBiased)
         test.plain(reader).unlock()
       }) { pair in
         pair.test.shard.lock()

@@ -109,15 +109,6 @@ func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
   }
 }
 
-/// The same, while no shard has a bias.
-@inline(__always)
-func unbiasedPath(_ pointer: OpaquePointer?) -> HitPath? {
-  guard let pointer else { return nil }
-  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
-    $0.unbiasedPath
-  }
-}
-
 /// True if none of them is NULL: one test for all. (Addresses end below 2^63.)
 @inline(__always)
 func areThere(

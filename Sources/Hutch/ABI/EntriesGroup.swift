@@ -86,10 +86,9 @@ public func hutch_get(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, out)),
-    let path = unbiasedPath(cache.unsafelyUnwrapped)
+    let path = shortPath(cache.unsafelyUnwrapped)
   {
-    let outcome = path.pin(
-      key.unsafelyUnwrapped, key_size, .short, isShared: false, out.unsafelyUnwrapped)
+    let outcome = path.pin(key.unsafelyUnwrapped, key_size, .short, out.unsafelyUnwrapped)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent {
       out.pointee = nil
@@ -143,10 +142,10 @@ public func hutch_get_into(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, buffer, size)),
-    let path = unbiasedPath(cache.unsafelyUnwrapped)
+    let path = shortPath(cache.unsafelyUnwrapped)
   {
     let outcome = path.copy(
-      key.unsafelyUnwrapped, key_size, .short, isShared: false,
+      key.unsafelyUnwrapped, key_size, .short,
       to: HitPath.Target(
         buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
     if _fastPath(outcome == .done) { return Status.done.code }
@@ -157,7 +156,6 @@ public func hutch_get_into(
   return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
 }
 
-/// By any key, where shards may have a bias.
 @inline(never)
 @_optimize(speed)
 private func gettingIntoAnyhow(
@@ -170,7 +168,7 @@ private func gettingIntoAnyhow(
     let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
     let outcome =
       _fastPath(HitPath.isSmall(key_size))
-      ? path.copy(key, key_size, .small, isShared: true, to: target)
+      ? path.copy(key, key_size, .small, to: target)
       : path.copyAnyhow(key, key_size, to: target)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
@@ -215,11 +213,11 @@ public func hutch_look(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
 ) -> hutch_status {
   if _fastPath(HitPath.isSmall(key_size)), _fastPath(areThere(cache, key, buffer, out)),
-    _fastPath(isPlain(flags, out)), let path = unbiasedPath(cache.unsafelyUnwrapped)
+    _fastPath(isPlain(flags, out)), let path = shortPath(cache.unsafelyUnwrapped)
   {
     let out = out.unsafelyUnwrapped
     let outcome = path.copy(
-      key.unsafelyUnwrapped, key_size, .small, isShared: false,
+      key.unsafelyUnwrapped, key_size, .small,
       to: target(buffer.unsafelyUnwrapped, capacity, flags, out))
     if _fastPath(outcome == .done) {
       out.pointee.value = nil
@@ -324,8 +322,8 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  if _fastPath(HitPath.isSmall(key_size)), let key, let path = unbiasedPath(cache) {
-    let outcome = path.contains(key, key_size, .small, isShared: false)
+  if _fastPath(HitPath.isSmall(key_size)), let key, let path = shortPath(cache) {
+    let outcome = path.contains(key, key_size, .small)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
     return containing(cache, key, key_size)

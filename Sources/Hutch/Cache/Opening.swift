@@ -447,15 +447,6 @@ final class Handle {
     return nil
   }
 
-  /// The same, while no shard has a bias.
-  @inline(__always)
-  var unbiasedPath: HitPath? {
-    if _fastPath(hits.isUnbiased) {
-      if _fastPath(!opening.isClosed) { return hits }
-    }
-    return nil
-  }
-
   /// Whether calls through it can be answered. Not inlined: hits have paths that do without.
   @inline(never)
   func check() throws(Failure) {

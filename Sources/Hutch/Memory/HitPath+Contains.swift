@@ -2,10 +2,8 @@
 extension HitPath {
   /// Whether there is an entry; no access.
   @inline(__always)
-  func contains(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool
-  ) -> Outcome {
-    find(key, keySize, kind, isShared: isShared, isAccess: false, { _ in true }) {
+  func contains(_ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize) -> Outcome {
+    find(key, keySize, kind, isAccess: false, { _ in true }) {
       containsSlowly(key, keySize, $0)
     }
   }
@@ -13,7 +11,7 @@ extension HitPath {
   /// As `copyAnyhow`.
   @inline(never) @_optimize(speed)
   func containsAnyhow(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
-    contains(key, keySize, .any, isShared: true)
+    contains(key, keySize, .any)
   }
 
   @inline(never)

@@ -3,10 +3,10 @@ extension HitPath {
   /// Makes a reference.
   @inline(__always)
   func pin(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    find(key, keySize, kind, isShared: isShared, { pin($0, out) }) {
+    find(key, keySize, kind, { pin($0, out) }) {
       pinSlowly(key, keySize, $0, out)
     }
   }
@@ -27,14 +27,13 @@ extension HitPath {
     return true
   }
 
-  /// A key of any size, whose hash is known, in a shard that may have a bias. One copy of the path
-  /// for all such reads.
+  /// A key of any size, whose hash is known. One copy of the path for all such reads.
   @inline(never) @_optimize(speed)
   func pinAnyhow(
     _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    find(key, keySize, hash, .any, isShared: true, { pin($0, out) }) {
+    find(key, keySize, hash, .any, { pin($0, out) }) {
       pinSlowly(key, keySize, $0, out)
     }
   }

@@ -11,14 +11,14 @@ import Synchronization
 /// A read finds anything else (a time to live, a value that does not fit the buffer) before it has
 /// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
-/// INVARIANT. The lower half of `pass` is the count of forks of this process (Process.forks) while
-/// the cache may be read so, and `never` otherwise. So in the child of a fork it is another number,
-/// until the child has made the cache its own; a cache that the child cannot have stays closed to
-/// it. It changes with every lock of the tier held, or before the first call.
+/// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
+/// read so, and `never` otherwise. So in the child of a fork it is another number, until the child
+/// has made the cache its own; a cache that the child cannot have stays closed to it. It changes
+/// with every lock of the tier held, or before the first call.
 ///
-/// The upper half is the number of shards with a bias (ShardLock.swift). While it is 0, as it is
-/// where one thread reads at a time, short keys are read by code that knows of no bias: one
-/// comparison tells both. All other reads look for the bias of their shard.
+/// `biases` is the number of shards with a bias (ShardLock.swift). While it is 0, as it is where one
+/// thread reads at a time, a read takes the lock of its shard at once. Otherwise it looks whether
+/// that shard has one.
 struct HitPath {
   /// One cache line, which every call reads and hardly any writes.
   private struct Line: ~Copyable {
@@ -26,7 +26,8 @@ struct HitPath {
     let shards: UnsafeMutableRawPointer
     /// How a hash leads to its shard. Changes once, under the lock of the first shard.
     let way: Atomic<UInt64>
-    let pass: Atomic<UInt64>
+    let pass: Atomic<UInt32>
+    let biases = Atomic<UInt32>(0)
     /// Not nil: processes share the directory. Changes with every lock of the tier held, or before
     /// the first call.
     var coherence: CoherenceCounters?
@@ -39,7 +40,7 @@ struct HitPath {
   }
 
   private let line: UnsafeMutablePointer<Line>
-  private static var never: UInt64 { UInt64(UInt32.max) }
+  private static var never: UInt32 { .max }
   /// A hit reads the first 64 bytes, a put the bytes behind them too.
   private static var lineSize: Int { 128 }
 
@@ -95,7 +96,7 @@ struct HitPath {
   /// Reads may go this way in this process, if the clock is the system's.
   func open() {
     if line.pointee.clock != nil {
-      line.pointee.pass.store(UInt64(Process.forks), ordering: .relaxed)
+      line.pointee.pass.store(Process.forks, ordering: .relaxed)
     }
   }
 
@@ -104,16 +105,16 @@ struct HitPath {
 
   @inline(__always)
   var isOpen: Bool {
-    !Process.isParents(UInt32(truncatingIfNeeded: line.pointee.pass.load(ordering: .relaxed)))
+    !Process.isParents(line.pointee.pass.load(ordering: .relaxed))
   }
 
-  /// Open, and no shard has a bias.
+  /// Whether a shard has a bias, or had one a moment ago.
   @inline(__always)
-  var isUnbiased: Bool { line.pointee.pass.load(ordering: .relaxed) == UInt64(Process.forks) }
+  var isBiased: Bool { line.pointee.biases.load(ordering: .relaxed) != 0 }
 
   /// A shard more has a bias, or one less: 1 or -1. Under the shard's lock.
-  func countBias(_ change: Int64) {
-    line.pointee.pass.wrappingAdd(UInt64(bitPattern: change &<< 32), ordering: .relaxed)
+  func countBias(_ change: Int32) {
+    line.pointee.biases.wrappingAdd(UInt32(bitPattern: change), ordering: .relaxed)
   }
 
   @inline(__always) var isAll: Bool { line.pointee.isAll }
@@ -180,12 +181,11 @@ struct HitPath {
   typealias Spot = ShardLock.Reading
 
   /// Calls `use` with the entry that it finds; `use` returns whether the call needs that entry.
-  /// `isShared`: a constant; false where no shard has a bias, or had none a moment ago.
   /// Rare cases are left to `search`, which goes on with `findSlowly`, so that no loop and no call
   /// is on the path of the others.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize,
     isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let hash =
@@ -196,18 +196,18 @@ struct HitPath {
       case .any: line.pointee.hash.entry(key, keySize)
       }
     return find(
-      key, keySize, hash, kind, isShared: isShared, isAccess: isAccess, use, search: search)
+      key, keySize, hash, kind, isAccess: isAccess, use, search: search)
   }
 
   /// As above, of a key whose hash is known.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize, isShared: Bool,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize,
     isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let way = self.way
     let lock = self.lock(hash, way)
-    let spot = isShared ? lock.lockToReadShared() : lock.lockToRead()
+    let spot = _slowPath(isBiased) ? lock.lockToReadShared() : lock.lockToRead()
     return look(
       key, keySize, hash, way, kind, spot, keepsLock: false, isAccess: isAccess, use,
       search: search)
@@ -378,7 +378,7 @@ struct HitPath {
   private func readClock(_ spot: Spot) {
     spot.line.pointee.startTicks()
     spot.lock.shard.pointee.renewClock(now)
-    if !isUnbiased && spot.isAlone { endBiases() }
+    if isBiased && spot.isAlone { endBiases() }
   }
 
   @inline(never)
@@ -452,17 +452,17 @@ struct HitPath {
   /// Copies a value, or leaves the target as it is.
   @inline(__always)
   func copy(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isShared: Bool, to target: Target
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, to target: Target
   ) -> Outcome {
-    find(key, keySize, kind, isShared: isShared, { target.take($0, kind, from: self) }) {
+    find(key, keySize, kind, { target.take($0, kind, from: self) }) {
       copySlowly(key, keySize, $0, to: target)
     }
   }
 
-  /// A key of any size, in a shard that may have a bias. One copy of the path for all such reads.
+  /// A key of any size. One copy of the path for all such reads.
   @inline(never) @_optimize(speed)
   func copyAnyhow(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
-    copy(key, keySize, .any, isShared: true, to: target)
+    copy(key, keySize, .any, to: target)
   }
 
   @inline(never)
