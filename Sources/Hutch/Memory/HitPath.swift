@@ -16,9 +16,9 @@ import Synchronization
 /// has made the cache its own; a cache that the child cannot have stays closed to it. It changes
 /// with every lock of the tier held, or before the first call.
 ///
-/// `biases` is the number of shards with a bias (ShardLock.swift). While it is 0, as it is where one
-/// thread reads at a time, a read takes the lock of its shard at once. Otherwise it looks whether
-/// that shard has one.
+/// `biases` is the number of shards with a bias (ShardLock.swift). While it is 0, as it is where
+/// one thread reads at a time, a read takes the lock of its shard at once. Otherwise it looks
+/// whether that shard has one.
 struct HitPath {
   /// One cache line, which every call reads and hardly any writes.
   private struct Line: ~Copyable {
