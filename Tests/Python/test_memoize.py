@@ -349,6 +349,18 @@ def test_cache_info_and_cache_clear(cache):
     assert cache.memoize(name="t", typed=True)(len).cache_parameters()["typed"] is True
 
 
+def test_no_name_begins_the_keys_of_another_one(cache):
+    names = ["pre", "pre(", "pre((", "pre%28", "pre%", "", "("]
+    functions = {name: cache.memoize(name=name)(lambda n: n) for name in names}
+    for function in functions.values():
+        assert [function(0), function((1,))] == [0, (1,)]
+    for number, (name, function) in enumerate(functions.items()):
+        assert function.cache_info().currsize == 2, name
+        function.cache_clear()
+        assert len(cache) == 2 * (len(names) - number - 1), name
+    assert functions["pre("].__cache_key__(1) == "pre%28(1)"
+
+
 def test_methods_leave_self_out_by_its_name(cache):
     class Reader:
         @cache.memoize(ignore={"self", "verbose"})

@@ -454,8 +454,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
     ) -> Memoizer:
         """Decorator: cache the results of a function, also None, by its arguments.
 
-        name: the start of the keys; None: the function's module and
-        qualified name, for a lambda with a digest of its code. typed: whether
+        name: the start of the keys, in which "(" is written as "%28" and "%" as "%25"; None: the
+        function's module and qualified name, for a lambda with a digest of its code. typed: whether
         1, 1.0 and True are three arguments. ignore: positions (int) and names
         (str) of parameters that do not count, such as {"self"}; ValueError: the
         function has no such parameter. refresh: a result of this age is returned

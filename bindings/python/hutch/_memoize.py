@@ -91,7 +91,9 @@ class _Function:
             self._kwargs = {**inner.keywords, **self._kwargs}
             inner = inner.func
         self.is_coroutine = _is_coroutine(inner)
-        self.name = name_of(inner) if name is None else name
+        # The first parenthesis of a key ends its name, so that no name begins another one's keys.
+        start = name_of(inner) if name is None else name
+        self.name = start.replace("%", "%25").replace("(", "%28")
         self.ignore = _positions_and_names(inner, choices.ignore)
 
     def has_parameters(self) -> bool:
