@@ -140,6 +140,26 @@ def test_a_function_is_let_go_at_the_end_and_at_the_close(directory: Path):
         assert not _events._listeners
 
 
+def test_a_cache_is_collected_to_which_its_listener_refers(directory: Path):
+    class User:
+        def __init__(self):
+            self.cache = hutch.Cache(directory, sharing="exclusive")
+            self.events = []
+            self.cache.listen(self.hear, EventKind.DID_ADD)
+
+        def hear(self, event):
+            self.events.append((event.key, event.value))
+
+    for number in range(3):
+        user = User()
+        user.cache["key"] = number
+        assert user.events == [("key", number)]
+        gone = weakref.ref(user)
+        del user
+        gc.collect()
+        assert gone() is None and not _events._listeners
+
+
 def test_what_a_listener_raises_goes_to_the_hook(cache, monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)

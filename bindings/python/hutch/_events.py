@@ -10,11 +10,12 @@ import enum
 import itertools
 import os
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, release_of, report
+from ._callbacks import callback, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
@@ -117,7 +118,18 @@ class Event:
 
 Listener = Callable[[Event], Any]
 
-_listeners: dict[int, tuple[Listener, Forms]] = {}
+class _Told:
+    """What a Listening keeps, which its cache keeps: the garbage collector sees both, where it would
+    not see what C has."""
+
+    __slots__ = ("__weakref__", "forms", "function")
+
+    def __init__(self, function: Listener, forms: Forms) -> None:
+        self.function: Listener | None = function  # None: the listener has ended
+        self.forms = forms
+
+
+_listeners: dict[int, weakref.ref[_Told]] = {}
 _numbers = itertools.count(1)
 # Makes the registration and the cache's record of it one step. Within it the library neither
 # waits nor calls a listener, and a release takes no lock.
@@ -152,15 +164,33 @@ def _tell(number: int, told: Any) -> None:
     function: Listener | None = None
     try:
         listener = _listeners.get(number)
-        if listener is not None:
-            function, forms = listener
-            function(_event(told.contents, forms))
+        kept = None if listener is None else listener()
+        function = None if kept is None else kept.function
+        if kept is not None and function is not None:
+            function(_event(told.contents, kept.forms))
     except BaseException as error:
         report(error, "a listener", function)
 
 
+def _let_go(number: int) -> bool:
+    """Drop a listener's function. False: it has been dropped before."""
+    listener = _listeners.pop(number, None)
+    kept = None if listener is None else listener()
+    if kept is not None:
+        kept.function = None
+    return listener is not None
+
+
+@callback
+def _release(number: int) -> None:
+    try:
+        _let_go(number)
+    except BaseException as error:
+        report(error, "the release of a listener", None)
+
+
 _tell_callback = _structs.ListenerFunction(_tell)
-_release_callback = release_of(_listeners, "a listener")
+_release_callback = _structs.ReleaseFunction(_release)
 _nobody = _structs.ListenerFunction(), None, _structs.ReleaseFunction()
 
 
@@ -172,8 +202,9 @@ class Listening:
             raise TypeError(f"a listener is a function, not a {type(function).__name__}")
         self._cache = cache
         self._number = next(_numbers)
+        self._told = _Told(function, cache._forms)
         with _registering:
-            _listeners[self._number] = function, cache._forms
+            _listeners[self._number] = weakref.ref(self._told)
             call = lib.hutch_set_listener
             context = self._number
             check(call(cache._pointer, kinds, _tell_callback, context, _release_callback))
@@ -186,8 +217,7 @@ class Listening:
         replaced this one already, that one stays.
         """
         with _registering:
-            was_in_place = _listeners.pop(self._number, None) is not None
-            if not was_in_place or self._cache._listening is not self:
+            if not _let_go(self._number) or self._cache._listening is not self:
                 return
             self._cache._listening = None
             status = lib.hutch_set_listener(self._cache._pointer, 0, *_nobody)
