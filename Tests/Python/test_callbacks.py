@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
+import gc
 import os
 import signal
 import sys
@@ -9,7 +12,7 @@ import textwrap
 
 import hutch
 import pytest
-from hutch import Status, _aload, _hooks, _tasks
+from hutch import Status, _accelerator, _aload, _hooks, _tasks
 from processes import finished
 
 
@@ -185,6 +188,79 @@ def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call,
                 queue.run()
         assert not armed
         assert cache["k"] == "v" or call == "codec"
+
+
+@pytest.mark.skipif(_accelerator.module is None, reason="the accelerator guards callbacks")
+@pytest.mark.parametrize("call", ["listener", "clock", "codec"])
+def test_an_interrupt_just_before_a_callback_is_not_lost(directory, call, interruptible):
+    """A signal that comes while C runs is handled as soon as C calls a function of Python."""
+    calls = []
+
+    def note(*arguments):
+        calls.append(arguments)
+        return arguments[0] if call == "codec" else 10**18
+
+    options = {
+        "listener": {},
+        "clock": {"clock": note},
+        "codec": {"codec": hutch.Codec(1, note, note)},
+    }
+    with hutch.Cache(directory, **options[call]) as cache:
+        if call == "listener":
+            cache.listen(note, hutch.EventKind.DID_ADD)
+        cache["k"] = "v"
+        for value in ("v1", "v2"):
+            calls.clear()
+            # No function of Python runs between these two.
+            steps = [
+                functools.partial(_thread.interrupt_main),
+                functools.partial(cache.set, "k", value),
+            ]
+            with pytest.raises(KeyboardInterrupt):
+                list(map(functools.partial.__call__, steps))
+                str.upper(os.fsdecode(b""))
+            if sys.version_info >= (3, 11):
+                assert calls, "the callback was not made"
+                assert cache["k"] == cache.disk["k"] == value
+            # Before, the handler runs within the callback's try block.
+
+
+def test_an_interrupt_anywhere_in_a_read_leaves_no_descriptor(directory):
+    with hutch.Cache(directory, inline_threshold=1000) as cache:
+        cache["k"] = bytes(5000)
+        for make in (lambda: cache.read("k"), hutch.Port):
+            make().close()
+            gc.collect()
+            before = set(os.listdir("/proc/self/fd"))
+            for step in range(10_000):
+                steps = iter(range(step))
+
+                def trace(frame, event, argument):
+                    if not frame.f_code.co_filename.endswith(("_files.py", "_ports.py")):
+                        return None
+                    frame.f_trace_opcodes = True
+                    if event == "opcode" and next(steps, None) is None:
+                        sys.settrace(None)
+                        raise KeyboardInterrupt
+                    return trace
+
+                made = None
+                tracing = sys.gettrace()
+                sys.settrace(trace)
+                try:
+                    made = make()
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    sys.settrace(tracing)
+                if made is not None:
+                    made.close()
+                made = None
+                gc.collect()
+                assert set(os.listdir("/proc/self/fd")) == before, step
+                if next(steps, None) is not None:
+                    break  # No step was left to interrupt.
+            assert step > 10
 
 
 def test_a_cache_in_memory_has_no_disk():

@@ -70,8 +70,8 @@ class _Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.pointer = _structs.PortPointer()
-        check(lib.hutch_port_create(byref(self.pointer)))
         weakref.finalize(self, lib.hutch_port_release, self.pointer).atexit = False
+        check(lib.hutch_port_create(byref(self.pointer)))
         loop.add_reader(lib.hutch_port_fd(self.pointer), self.drain)
 
     def drain(self) -> None:

@@ -78,6 +78,9 @@ class Cache(Entries):
     second for calls of other threads that use the disk, but not for their callbacks in
     Python. If that is not enough, or a callback calls os.fork, the cache raises
     ForkedError in the child.
+    close, the end of a with block or the collection of this object closes a cache. The library
+    keeps the clock, the codec and the objects of put_object, where the garbage collector does not
+    see them: a cache to which one of them refers is not collected, and needs a close.
 
     Parameters:
         directory: made with its parents if it does not exist; "~" is the home
@@ -218,13 +221,16 @@ class Cache(Entries):
 
             settings = settings_of(self._options)
             if self._options["clock"] is not None:
+                from ._callbacks import guarded
                 from ._clock import Reading
 
-                clock = Reading(self._options["clock"])
+                clock = guarded(Reading(self._options["clock"]))
             if self._options["codec"] is not None:
+                from ._callbacks import guarded
                 from ._codec_hook import conversions_of
 
-                codec = conversions_of(self._options["codec"])
+                codec_id, encode, decode = conversions_of(self._options["codec"])
+                codec = codec_id, guarded(encode), guarded(decode)
             if not is_natural:
                 self._forms  # It is made now, or refused.
         opened: bool = self._open(path, settings, clock, codec, is_natural)
@@ -359,9 +365,9 @@ class Cache(Entries):
                 cache.clear()
 
         A cache has one listener: a new one replaces the old one, also if that came
-        through another Cache on the same directory. The close of the cache ends it; a cache
-        to which the function refers is not collected before. The events of a key come in the
-        order of its versions, each once; include/hutch.h has the details.
+        through another Cache on the same directory. The close of the cache ends it, and so does
+        the collection of this object, to which the function may refer. The events of a key come
+        in the order of its versions, each once; include/hutch.h has the details.
 
         The thread whose call made the event calls the function; or a thread that is
         delivering other events already, or a thread of the library. The function may use

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 
+from . import _accelerator
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -28,8 +30,39 @@ def new_token() -> int:
 def callback(function: F) -> F:
     """Decorator of every function that C calls. It catches everything the function can raise:
     an exception that leaves it leaves its caller in C with an undefined status."""
+    return guarded(marked(function))
+
+
+def marked(function: F) -> F:
+    """Decorator of a method that C calls by a guarded object. It catches everything, too."""
     _codes.add(function.__code__)
     return function
+
+
+def guarded(function: F) -> F:
+    """A function that C calls, as C is to call it.
+
+    A signal that has come while the main thread was in the library is handled before the first
+    instruction of the next function, which no try block covers. The accelerator catches what the
+    handler raises. Without it, sys.unraisablehook gets that, and the call is not made.
+    """
+    module = _accelerator.module
+    return function if module is None else module.guard((function, _instead))
+
+
+@marked
+def _instead(failed: tuple[Callable[..., Any], BaseException], *arguments: Any) -> Any:
+    """A call of a function that has raised: made now, if it had not begun."""
+    function, error = failed
+    result = None
+    try:
+        trace = error.__traceback__
+        if trace is not None and trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno:
+            result = function(*arguments)
+        report(error, "a callback", function)
+    except BaseException as another:
+        report(another, "a callback", function)
+    return result
 
 
 def release_of(table: dict[int, Any], what: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _operator import index
 
-from ._callbacks import callback, report
+from ._callbacks import marked, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Reading:
         self._function: Any = clock
         self._last = 0
 
-    @callback
+    @marked
     def __call__(self) -> int:
         try:
             self._last = index(self._function())

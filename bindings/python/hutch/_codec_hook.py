@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._callbacks import callback, report
+from ._callbacks import marked, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Conversion:
     def __init__(self, function: Callable[[bytes], bytes]) -> None:
         self._function = function
 
-    @callback
+    @marked
     def __call__(self, data: bytes) -> bytes | int:
         """The output, or the status of a failure."""
         try:

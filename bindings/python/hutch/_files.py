@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 from ctypes import byref
 from types import TracebackType
@@ -39,13 +40,12 @@ class Writer(Handle):
     """
 
     def __init__(self, cache: Any, name: bytes, size: int, options: Any) -> None:
-        pointer = _structs.WriterPointer()
-        begin = lib.hutch_writer_begin
-        check(begin(cache._pointer, name, len(name), size, options, byref(pointer)))
         self._cache = cache
-        self._pointer = pointer
+        self._pointer = pointer = _structs.WriterPointer()
         self._has_ended = False
         release_with(self, lib.hutch_writer_release, pointer)
+        begin = lib.hutch_writer_begin
+        check(begin(cache._pointer, name, len(name), size, options, byref(pointer)))
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append data; returns its size in bytes. TooLargeError: no tier accepts so much."""
@@ -183,11 +183,18 @@ class Files:
         value are not checked.
         """
         name = key_to_bytes(key)
-        number = ctypes.c_int32()
-        status = lib.hutch_open_fd(self._pointer, name, len(name), byref(number))
-        if check(status) == Status.NOT_FOUND:
-            raise KeyError(key)
-        return os.fdopen(number.value, "rb")
+        number = ctypes.c_int32(-1)
+        # It owns the descriptor once it is not closed. Ctrl-C may come after any step.
+        file = io.FileIO.__new__(io.FileIO)
+        try:
+            status = lib.hutch_open_fd(self._pointer, name, len(name), byref(number))
+            if check(status) == Status.NOT_FOUND:
+                raise KeyError(key)
+            file.__init__(number.value)  # type: ignore[misc]
+        finally:
+            if file.closed and number.value >= 0:
+                os.close(number.value)
+        return io.BufferedReader(file)
 
     def path(self, key: Key) -> str:
         """The path of the value's file, which must not be changed.

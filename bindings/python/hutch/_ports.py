@@ -24,8 +24,8 @@ class Port(Handle):
 
     def __init__(self) -> None:
         self._pointer = _structs.PortPointer()
-        check(lib.hutch_port_create(byref(self._pointer)))
         release_with(self, lib.hutch_port_release, self._pointer)
+        check(lib.hutch_port_create(byref(self._pointer)))
 
     def fileno(self) -> int:
         """A descriptor that is readable while completions wait: poll it, do not read it."""

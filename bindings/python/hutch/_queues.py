@@ -44,8 +44,8 @@ class Group(Handle):
 
     def __init__(self, queue: Queue) -> None:
         self._pointer = _structs.GroupPointer()
-        check(lib.hutch_group_create(queue._pointer, byref(self._pointer)))
         release_with(self, lib.hutch_group_release, self._pointer)
+        check(lib.hutch_group_create(queue._pointer, byref(self._pointer)))
 
     def start(
         self, done: Callable[[Tally], Any] | None = None, *, port: Port | None = None

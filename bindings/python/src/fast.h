@@ -5,7 +5,7 @@
  *   life.c      the beginning and the end of a Fast
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
- *   hooks.c     a clock and a codec in Python
+ *   hooks.c     a clock and a codec in Python; what guards the functions that C calls
  *   known.c     objects of values that are read again
  *   pin.c       the type Pinned: a value without a copy
  *   objects.c   Python objects in a cache's memory, by reference
@@ -139,6 +139,8 @@ void fast_dealloc(fast *self);
 /* Sets the clock and the codec of an opening, as _open has got them; None: none. The library
    releases them. False: an exception, and there is nothing to release. */
 bool set_hooks(hutch_options *options, PyObject *clock, PyObject *codec);
+
+PyObject *module_guard(PyObject *module, PyObject *pair);
 
 /* The object under a key; NULL without an exception: no entry. */
 PyObject *read_object(fast *self, const struct key *key);

@@ -1,4 +1,4 @@
-/* A clock and a codec in Python. See fast.h.
+/* A clock and a codec in Python, and the guard of each function that C calls. See fast.h.
  *
  * The objects that the library calls raise nothing, and report what the user's functions raise:
  * see hutch/_clock.py and hutch/_codec_hook.py. */
@@ -74,4 +74,33 @@ bool set_hooks(hutch_options *options, PyObject *clock, PyObject *codec) {
     Py_INCREF(clock);
   }
   return true;
+}
+
+/* pair: the function, and what is called in its place if it raises, with a tuple of it and its
+   exception, and with its arguments. The interpreter runs a signal's handler before the first
+   instruction of a function, and so before the try block of any function in Python. */
+static PyObject *guarded(PyObject *pair, PyObject *const *arguments, Py_ssize_t count) {
+  PyObject *function = PyTuple_GetItem(pair, 0), *kind, *error, *trace;
+  PyObject *result = call_with(function, NULL, arguments, count, NULL);
+  if (result) return result;
+  PyErr_Fetch(&kind, &error, &trace);
+  PyErr_NormalizeException(&kind, &error, &trace);
+  if (trace) (void)PyException_SetTraceback(error, trace);
+  PyObject *failed = PyTuple_Pack(2, function, error);
+  if (failed) result = call_with(PyTuple_GetItem(pair, 1), failed, arguments, count, NULL);
+  Py_XDECREF(failed);
+  Py_DECREF(kind);
+  Py_DECREF(error);
+  Py_XDECREF(trace);
+  return result;
+}
+
+static PyMethodDef guarded_method = {"guarded", HUTCH_METHOD(guarded), METH_FASTCALL, NULL};
+
+PyObject *module_guard(PyObject *module, PyObject *pair) {
+  (void)module;
+  if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2)
+    return PyCFunction_NewEx(&guarded_method, pair, NULL);
+  PyErr_SetString(PyExc_TypeError, "guard((function, instead))");
+  return NULL;
 }

@@ -101,6 +101,9 @@ static PyMethodDef module_methods[] = {
     {"begin", module_begin, METH_VARARGS, "What completes the module, when a call needs it."},
     {"set_up", module_set_up, METH_VARARGS, "Where the calls of no common kind go."},
     {"adopt", module_adopt, METH_O, "Make the methods of Fast this class's own."},
+    {"guard", module_guard, METH_O,
+     "guard((function, instead)): calls function; if it raises, instead((function, exception),\n"
+     "*arguments)."},
     {"held", module_held, METH_O,
      "The object of the accelerator with this number: (it,), or () in another interpreter."},
     {NULL, NULL, 0, NULL},
