@@ -143,6 +143,12 @@ def test_only_a_counter_has_eight_bytes_and_the_tag_of_an_int():
         assert len(encode_value(larger)[0]) == 9
 
 
+def test_an_int_with_more_digits_than_python_writes():
+    for value in (10**5000, [-(10**5000)], {"a": {"b": 10**5000}}):
+        back = through(value)
+        assert back == value and type(back) is type(value)
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -231,6 +231,7 @@ def test_what_owns_a_handle_is_not_copied(cache):
     """A copy would release the handle a second time."""
     with hutch.Queue(1) as queue, hutch.Port() as port, cache.writer("key") as writer:
         owners = [queue, hutch.Group(queue), queue.submit(len, "a"), port, writer]
+        owners += [cache.hold_files(), cache.listen(print)]
         for owner in owners:
             for copied in (copy.copy, copy.deepcopy, pickle.dumps):
                 with pytest.raises(TypeError, match="cannot be copied or pickled"):

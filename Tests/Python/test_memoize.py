@@ -381,6 +381,12 @@ def test_methods_leave_self_out_by_its_name(cache):
     assert Reader.make(1) == Reader().make(1) == 1 and Reader.double(2) == 4
 
 
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+def test_a_method_is_decorated_before_it_is_made_static(cache, kind):
+    with pytest.raises(TypeError, match=f"@{kind.__name__} goes above it"):
+        cache.memoize()(kind(lambda *arguments: 1))
+
+
 def test_an_inherited_classmethod_is_another_one_for_each_class(cache):
     class Base:
         @classmethod

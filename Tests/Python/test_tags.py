@@ -43,6 +43,11 @@ def test_a_tag_that_is_none(cache):
     assert "key" not in cache
 
 
+def test_a_tag_without_utf_8(cache):
+    with pytest.raises(ValueError, match="^tag: .*surrogates"):
+        cache.set("key", 1, tag="\ud800")
+
+
 def test_everything_that_puts_can_put_a_tag(cache, tmp_path):
     large = os.urandom(100_000)
     path = tmp_path / "given"

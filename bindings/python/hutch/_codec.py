@@ -176,8 +176,8 @@ def _json(value: Any) -> str | None:
     try:
         # First, because it also detects values that contain themselves.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except TypeError:
-        return None
+    except (TypeError, ValueError):
+        return None  # Also for an int with more digits than Python writes: CBOR has its bytes.
     return text if _is_json(value) else None
 
 

@@ -19,7 +19,7 @@ from ._callbacks import callback, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
-from ._handles import Owner
+from ._handles import Handle, Owner
 from ._library import lib
 from ._records import Tier
 from ._serializers import Forms
@@ -194,7 +194,7 @@ _release_callback = _structs.ReleaseFunction(_release)
 _nobody = _structs.ListenerFunction(), None, _structs.ReleaseFunction()
 
 
-class Listening:
+class Listening(Handle):
     """A listener that is in place until its end, or the block's: see Cache.listen."""
 
     def __init__(self, cache: Cache, function: Listener, kinds: EventKind) -> None:

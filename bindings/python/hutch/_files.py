@@ -86,7 +86,7 @@ class Writer(Handle):
             lib.hutch_writer_abort(self._pointer)
 
 
-class Hold:
+class Hold(Handle):
     """Keeps the files of values in place until it is released: see Entries.hold_files."""
 
     def __init__(self, cache: Any) -> None:

@@ -1,4 +1,4 @@
-"""The base of objects that own a handle of the library."""
+"""The bases of objects that own what the library has made."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Callable
 
 
 class Handle:
-    """An object that releases a handle when it is collected.
+    """An object that owns what it releases: a handle, a hold, a listener.
 
-    A copy of its attributes would be a second owner, which releases the handle once more.
+    A copy of its attributes would be a second owner, which releases it once more.
     """
 
     __slots__ = ()

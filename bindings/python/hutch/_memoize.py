@@ -192,8 +192,11 @@ def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
         raise TypeError(f"the name of a function is a str, not a {type(name).__name__}")
 
     def decorate(function: Any) -> Any:
+        kind = type(function)
+        if isinstance(function, (classmethod, staticmethod)):
+            raise TypeError(f"memoize decorates a function: @{kind.__name__} goes above it")
         if not callable(function):
-            raise TypeError(f"memoize decorates a function, not a {type(function).__name__}")
+            raise TypeError(f"memoize decorates a function, not a {kind.__name__}")
         own = _Function(cache, function, name, choices)
         wrapper: Any = _coroutine_wrapper(own) if own.is_coroutine else _wrapper(own)
         wrapper.__cache_key__ = own.key_of

@@ -145,7 +145,9 @@ def named(name: str, unit: Callable[[Any], T], value: Any) -> T:
     try:
         return unit(value)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        # Not type(error): that of a text which has no UTF-8 takes five arguments.
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name}: {error}") from None
 
 
 def _whole(number: int) -> int:
