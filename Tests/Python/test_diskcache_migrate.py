@@ -12,6 +12,7 @@ import pytest
 from processes import finished
 
 from hutch.diskcache import Cache, Deque, FanoutCache, PickleDisk, migrate
+from hutch.diskcache import __main__
 
 BINARY, TEXT, PICKLE = 2, 3, 4
 TABLE = """CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL,
@@ -214,3 +215,50 @@ def test_the_command(old, tmp_path):
     assert again.returncode == 1 and "is not empty" in again.stderr
     quiet = command("migrate", "--quiet", old.path, tmp_path / "other")
     assert quiet.stderr == ""
+
+
+def test_rows_that_no_cache_has_written(tmp_path):
+    old = Old(tmp_path / "old")
+    old.put("soon", 1, expire="soon")
+    old.put("for ever", 2, expire=float("inf"))
+    old.put("mode", 3, mode="raw")
+    old.put("file", None, mode=TEXT, filename="nul\0", tag="t")
+    old.put("name", None, mode=TEXT, filename="x" * 5000)
+    old.put("text", 4)
+    old.database.execute("UPDATE Cache SET value = CAST(x'fe' AS TEXT) WHERE key = 'text'")
+    old.put("last", 5)
+    old.close()
+    report = migrate(old.path, tmp_path / "new")
+    assert (report.copied, report.damaged) == (3, 4), report
+    with Cache(tmp_path / "new") as cache:
+        assert list(cache) == ["for ever", "text", "last"] and cache["last"] == 5
+
+
+def test_a_page_that_is_damaged(tmp_path):
+    old = Old(tmp_path / "old")
+    old.database.execute("CREATE UNIQUE INDEX Cache_key_raw ON Cache(key, raw)")
+    for number in range(1000):
+        old.put(number, b"x" * 1000 + b"entry %d." % number)
+    (page_size,) = old.database.execute("PRAGMA page_size").fetchone()
+    old.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    old.close()
+    with open(old.path / "cache.db", "r+b") as file:
+        place = file.read().index(b"entry 700.")
+        file.seek(place // page_size * page_size)
+        file.write(b"\xff" * page_size)
+    seen = []
+    report = migrate(old.path, tmp_path / "new", progress=lambda *counts: seen.append(counts))
+    assert 600 < report.copied <= 700 and report.copied + report.damaged == 1000
+    assert "malformed" in report.problems[-1] and seen[-1] == (1000, 1000)
+    with Cache(tmp_path / "new") as cache:
+        assert list(cache) == list(range(report.copied))
+
+
+def test_ctrl_c_during_the_command(old, tmp_path, monkeypatch, capsys):
+    def interrupt(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "_bar", interrupt)
+    assert __main__.main(["migrate", str(old.path), str(tmp_path / "new")]) == 130
+    assert f"{tmp_path / 'new'} has a part of the entries" in capsys.readouterr().err

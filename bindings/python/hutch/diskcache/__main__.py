@@ -24,7 +24,7 @@ def _bar(done: int, total: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; 0: done, 1: failed, 3: done, but damaged entries were left out."""
+    """The command; 0: done, 1: failed, 3: done, but damaged entries were left out; 130: Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m hutch.diskcache")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(
@@ -47,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, sqlite3.Error, Error) as error:
         print(f"hutch.diskcache: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        words = f"interrupted; {given.new} has a part of the entries: remove it to begin again"
+        print(f"\nhutch.diskcache: {words}", file=sys.stderr)
+        return 130
     print(report)
     return 3 if report.damaged else 0
 

@@ -88,33 +88,41 @@ class _Migration:
 
     def _copy_all(self, old: Path, new: Any) -> None:
         disk = (PickleDisk if self._pickle else Disk)(str(old))
-        for row in _rows(old):
-            kind, words = self._copy(row, old, disk, new)
-            self._counts[kind] += 1
-            if words and len(self._problems) < _MOST_PROBLEMS:
-                self._problems.append(words)
-            self._seen += 1
-            if self._progress is not None:
-                self._progress(self._seen, self._total)
+        left = _count(old)
+        try:
+            for row in _rows(old):
+                kind, words = self._copy(row, old, disk, new)
+                left -= 1
+                self._note(kind, 1, words)
+        except sqlite3.DatabaseError as error:
+            self._note("damaged", left, f"the last {left} entries of {old / DBNAME}: {error}")
+
+    def _note(self, kind: str, entries: int, words: str) -> None:
+        self._counts[kind] += entries
+        if words and len(self._problems) < _MOST_PROBLEMS:
+            self._problems.append(words)
+        self._seen += entries
+        if self._progress is not None:
+            self._progress(self._seen, self._total)
 
     def _copy(self, row: Any, old: Path, disk: Disk, new: Any) -> tuple[str, str]:
         key, raw, expires, tag, mode, filename, value = row
         now = time.time()
-        if expires is not None and expires <= now:
-            return "expired", ""
-        if not self._pickle and (not raw or mode == MODE_PICKLE):
-            return "pickled", ""
         told = repr(key)[:80]
-        if mode not in (MODE_RAW, MODE_BINARY, MODE_TEXT, MODE_PICKLE):
-            return "damaged", f"{told}: the mode {mode!r} is unknown"
-        if filename is not None and not _is_inside(old, filename):
-            return "damaged", f"{told}: its file is not in the directory"
         try:
+            if expires is not None and expires <= now:
+                return "expired", ""
+            if not self._pickle and (not raw or mode == MODE_PICKLE):
+                return "pickled", ""
+            if mode not in (MODE_RAW, MODE_BINARY, MODE_TEXT, MODE_PICKLE):
+                return "damaged", f"{told}: the mode {mode!r} is unknown"
+            if filename is not None and not _is_inside(old, filename):
+                return "damaged", f"{told}: its file is not in the directory"
             own = disk.get(key, bool(raw))
             found = disk.fetch(mode, filename, value, False)
             left = None if expires is None else expires - now
             new.set(own, found, expire=left, tag=tag, retry=True)
-        except Exception as error:  # Unpickling raises anything.
+        except Exception as error:  # Unpickling raises anything, and a row can have anything.
             return "damaged", f"{told}: {type(error).__name__}: {error}"
         self._counts["size"] += len(found) if isinstance(found, (str, bytes)) else 8
         return "copied", ""
@@ -136,7 +144,10 @@ def _connect(directory: Path) -> sqlite3.Connection:
     # Without a log the database is complete, and SQLite need not write beside it.
     has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)
+    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)
+    # One text that is damaged does not end the walk.
+    connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    return connection
 
 
 def _rows(directory: Path) -> Iterator[Any]:
