@@ -381,6 +381,20 @@ def test_methods_leave_self_out_by_its_name(cache):
     assert Reader.make(1) == Reader().make(1) == 1 and Reader.double(2) == 4
 
 
+def test_options_are_refused_before_the_function_runs(cache):
+    for error, words, options in (
+        (ValueError, "expire: ", {"expire": -1}),
+        (TypeError, "idle: ", {"idle": "x"}),
+        (ValueError, "refresh: ", {"refresh": -1}),
+        (ValueError, "tag: ", {"tag": ""}),
+    ):
+        with pytest.raises(error, match="^" + words):
+            cache.memoize(**options)
+        if "tag" not in options:
+            with pytest.raises(error, match="^" + words):
+                cache.load("key", len, **options)
+
+
 @pytest.mark.parametrize("kind", [classmethod, staticmethod])
 def test_a_method_is_decorated_before_it_is_made_static(cache, kind):
     with pytest.raises(TypeError, match=f"@{kind.__name__} goes above it"):

@@ -475,6 +475,9 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         The decorated function has ``cache_info()``, ``cache_clear()`` and ``cache_parameters()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """
+        # Refused here, and not by the first call once the function has been run.
+        put_options(expire, idle, None, None, tag=tag)
+        load_options(None, refresh, None, stale_if_error)
         choices = Choices(typed, expire, idle, ignored(ignore), refresh, stale_if_error, tag)
         memoizer: Memoizer = memoize(self, name, choices)
         return memoizer

@@ -18,7 +18,7 @@ from ._errors import Status, check, failure
 from ._handles import Owner
 from ._library import lib
 from ._serializers import Forms
-from ._units import FOREVER, Seconds, nanoseconds
+from ._units import FOREVER, Seconds, named, nanoseconds
 from ._values import decode
 
 _DEFAULT_TIMEOUT = 60.0
@@ -58,11 +58,11 @@ def load_options(
     """The options of a load, in the library's units."""
     options = _structs.LoadOptions(flags=_STALE_IF_ERROR if stale_if_error else 0)
     if timeout is not None:
-        options.timeout = nanoseconds(timeout)
+        options.timeout = named("timeout", nanoseconds, timeout)
     if refresh is not None:
-        options.soft_time_to_live = nanoseconds(refresh)
+        options.soft_time_to_live = named("refresh", nanoseconds, refresh)
     if remember_errors is not None:
-        options.negative_time_to_live = nanoseconds(remember_errors)
+        options.negative_time_to_live = named("remember_errors", nanoseconds, remember_errors)
     lead = leading.get()
     if _current.loading is not None:
         options.parent = _current.loading
