@@ -92,6 +92,15 @@ def port_of(loop: asyncio.AbstractEventLoop) -> _Port:
     return port
 
 
+class _Task(_structs.TaskPointer):  # type: ignore[misc,valid-type,unused-ignore]
+    """The reference to a task, which keeps the port. It is released whenever Ctrl-C comes."""
+
+    _type_ = _structs.TaskHandle
+
+    def __del__(self, release: Callable[[Any], Any] = lib.hutch_task_release) -> None:
+        release(self)
+
+
 async def awaited(
     call: Any,
     arguments: tuple[Any, ...],
@@ -118,23 +127,15 @@ async def awaited(
         port=port_of(loop).pointer,
         now=pointer(now),
     )
-    task = _structs.TaskPointer()
+    task = _Task()
     future: asyncio.Future[Any] = loop.create_future()
-    waiting[token] = future, take
     try:
+        waiting[token] = future, take
         status = check(call(*arguments, options, byref(task)))
-    except BaseException:
-        del waiting[token]
-        raise
-    if status != Status.OK or now.operation:
-        del waiting[token]
         if status != Status.OK:  # a queue that is full
             raise described(status, None)
-        try:
+        if now.operation:
             return _result(now, take)
-        finally:
-            lib.hutch_value_release(now.value)
-    try:
         completed: tuple[int, Any] = await future
         return completed
     except asyncio.CancelledError:
@@ -143,4 +144,5 @@ async def awaited(
     finally:
         # If no thread drains the port any more, this would keep the loop, and the loop the port.
         waiting.pop(token, None)
-        lib.hutch_task_release(task)
+        if now.operation:
+            lib.hutch_value_release(now.value)
