@@ -1965,7 +1965,9 @@ typedef struct hutch_check_report {
  * *report (may be NULL) if it returns HUTCH_OK, also when it found damage. It takes as long
  * as reading everything. Readers and writers continue meanwhile, but the database's log may
  * grow beyond its bound. HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO,
- * HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the check did not complete. Since 0.1.
+ * HUTCH_NO_SPACE, HUTCH_BUSY, HUTCH_TIER_DOWN: the check did not complete. A page of the
+ * database that cannot be read is HUTCH_IO and no damage, so nothing is lost for it.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 

@@ -13,7 +13,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -22,6 +24,8 @@
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------- the calls */
@@ -37,8 +41,10 @@ enum {
   /* Of a range of a file, SQLite's and the directory's; giving one up does not fail. */
   LOCKS = 64,
   ALL = 127,
-  /* At a name, by fstatat. */
-  LOOKS = 128
+  /* At a name or an open file. */
+  LOOKS = 128,
+  /* Of the library and of SQLite, by realloc. */
+  MEMORY = 256
 };
 
 static struct {
@@ -46,6 +52,8 @@ static struct {
   atomic_long left;   /* until the one that fails; 0: none does */
   atomic_int code;    /* errno; 0: a short write */
   atomic_int fired;
+  atomic_bool lasts;  /* all calls fail from that one on */
+  atomic_bool stops;  /* the process is stopped before that call, which does not fail */
 } fault;
 
 static bool fails(int what) {
@@ -56,6 +64,11 @@ static bool fails(int what) {
   } while (!atomic_compare_exchange_weak(&fault.left, &left, left - 1));
   if (left != 1) return false;
   atomic_store(&fault.fired, 1);
+  if (atomic_load(&fault.stops)) {
+    raise(SIGSTOP);
+    return false;
+  }
+  if (atomic_load(&fault.lasts)) atomic_store(&fault.left, 1);
   if (fault.code) errno = fault.code;
   return true;
 }
@@ -101,8 +114,17 @@ CALL(SYNCS, int, fsync, (int fd), (fd))
 CALL(SYNCS, int, fdatasync, (int fd), (fd))
 CALL(LOOKS, int, fstatat, (int at, const char *path, struct stat *state, int flags),
      (at, path, state, flags))
+CALL(LOOKS, int, fstat, (int fd, struct stat *state), (fd, state))
+CALL(LOOKS, int, fstat64, (int fd, struct stat64 *state), (fd, state))
+CALL(LOOKS, int, stat, (const char *path, struct stat *state), (path, state))
+CALL(LOOKS, int, stat64, (const char *path, struct stat64 *state), (path, state))
 CALL(WRITES, int, ftruncate, (int fd, off_t size), (fd, size))
 CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
+
+void *realloc(void *block, size_t size) {
+  REAL(realloc)
+  return fails(MEMORY) ? NULL : real(block, size);
+}
 
 #define MAP(name, offset)                                       \
   void *name(void *at, size_t n, int access, int flags, int fd, offset from) { \
@@ -516,6 +538,100 @@ TEST(an_opening_that_cannot_read_loses_nothing) {
     for (int was_closed = 0; was_closed < 2; was_closed++)
       for (int calls = READS; calls <= LOOKS; calls += LOOKS - READS)
         for (long n = 1; opening_fails(storage, was_closed, calls, n); n++) continue;
+}
+
+/* ----------------------------------------------------- reads of what is there */
+
+enum { MANY_ROWS = 60 };
+
+static void check_rows(hutch_cache *cache) {
+  for (int i = 0; i < MANY_ROWS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    hutch_value *value = get_value(cache, key);
+    CHECK(is_value(value, (uint64_t)i, ROW));
+    hutch_value_release(value);
+  }
+  CHECK_EQUAL(MANY_ROWS, count_of(cache));
+}
+
+/* Checks a database whose n-th read fails, or all reads from that one on. False: no read was left
+   to fail. */
+static bool check_fails(bool lasts, long n) {
+  path directory = scratch("checked");
+  hutch_options options = {.struct_size = sizeof options, .flags = HUTCH_OPEN_NO_THREADS,
+                           .storage = HUTCH_STORAGE_MIXED};
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (int i = 0; i < MANY_ROWS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    void *value = filled(ROW, (uint64_t)i);
+    CHECK_OK(hutch_put(cache, KEY(key), value, ROW, NULL, NULL));
+    free(value);
+  }
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  static char words[64];
+  snprintf(words, sizeof words, "lasts %d, call %ld", lasts, n);
+  check_note(words);
+  fault.calls = READS;
+  fault.code = EIO;
+  fault.lasts = lasts;
+  fault.fired = 0;
+  fault.left = n;
+  hutch_status status = hutch_check(cache, 0, NULL);
+  fault.left = 0;
+  fault.lasts = false;
+  CHECK_STATUS(fault.fired ? HUTCH_IO : HUTCH_OK, status);
+  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
+  check_rows(cache);
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  check_rows(cache);
+  CHECK_OK(hutch_close(cache));
+  check_note(NULL);
+  remove_tree(directory.text);
+  return fault.fired;
+}
+
+TEST(a_check_that_cannot_read_loses_nothing) {
+  long calls = 0;
+  for (int lasts = 0; lasts < 2; lasts++)
+    for (long n = 1; check_fails(lasts, n); n++) calls = n;
+  CHECK(calls > MANY_ROWS / 10);
+}
+
+/* That the disk was full once is no reason to make room after a later failure of another kind. */
+TEST(a_failed_write_makes_no_room_for_a_full_disk_before) {
+  bool fired = true;
+  for (long n = 1; fired; n++) {
+    path directory = scratch("cache");
+    hutch_options options = unlimited_options();
+    options.storage = HUTCH_STORAGE_MIXED;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    fill_directory(directory.text, HUTCH_STORAGE_MIXED, true);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    fault.calls = READS | OPENS | WRITES | LOOKS;
+    fault.code = ENOSPC;
+    fault.fired = 0;
+    fault.left = n;
+    put_text(disk, "key", "value");
+    fault.left = 0;
+    fired = fault.fired;
+    for (int i = 0; i < KEYS; i++) CHECK_OK(put_text(disk, names[i], "value"));
+    uint64_t count = count_of(disk);
+    fault.calls = WRITES;
+    fault.code = EIO;
+    fault.left = 1;
+    CHECK_STATUS(HUTCH_IO, put_text(disk, "other", "value"));
+    fault.left = 0;
+    CHECK_EQUAL(count, count_of(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
 }
 
 /* The index of a log store tells in which boot it was written, from the first write on. */

@@ -18,9 +18,10 @@ struct Connection: ~Copyable {
     case .create: flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
     }
     var opened: OpaquePointer?
+    hutch_set_errno(0)
     let code = sqlite3_open_v2(path, &opened, flags, nil)
     guard code == SQLITE_OK, let opened else {
-      let failure = Connection.failure(code, opened, "cannot open the manifest")
+      let failure = Connection.failure(code, "cannot open the manifest")
       sqlite3_close(opened)
       throw failure
     }
@@ -38,6 +39,7 @@ struct Connection: ~Copyable {
 
   /// Runs statements that give no rows, or whose rows do not matter.
   func run(_ sql: StaticString) throws(Failure) {
+    hutch_set_errno(0)
     try check(sqlite3_exec(handle, Files.path(sql), nil, nil, nil), sql)
   }
 
@@ -61,11 +63,12 @@ struct Connection: ~Copyable {
       next += 1
     }
     var statement: OpaquePointer?
+    hutch_set_errno(0)
     let code = text.elements.withMemoryRebound(to: CChar.self) {
       sqlite3_prepare_v3(
         handle, $0.baseAddress, Int32($0.count), UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
     }
-    guard code == SQLITE_OK, let statement else { throw Connection.failure(code, handle, sql) }
+    guard code == SQLITE_OK, let statement else { throw Connection.failure(code, sql) }
     return Statement(statement)
   }
 
@@ -77,11 +80,7 @@ struct Connection: ~Copyable {
   }
 
   func check(_ code: Int32, _ words: StaticString) throws(Failure) {
-    if code != SQLITE_OK { throw failure(code, words) }
-  }
-
-  func failure(_ code: Int32, _ words: StaticString) -> Failure {
-    Connection.failure(code, handle, words)
+    if code != SQLITE_OK { throw Connection.failure(code, words) }
   }
 
   /// Whether an error has ended the transaction that was under way.
@@ -104,14 +103,38 @@ struct Connection: ~Copyable {
     }
   }
 
-  static func failure(_ code: Int32, _ handle: OpaquePointer?, _ words: StaticString) -> Failure {
-    failure(code, handle, words.utf8Start)
+  /// How many errors one of SQLite's checks finds, `integrity_check` or `quick_check`. It takes as
+  /// long as reading the file. It fails if a page could not be read, which SQLite counts among the
+  /// errors.
+  func errors(_ check: StaticString) throws(Failure) -> Int {
+    let statement = try prepare(check)
+    defer { statement.end() }
+    var errors = 0
+    while try statement.step() {
+      let words = try statement.bytes(0)
+      if words.count == 2 && memcmp(words.baseAddress!, Files.path("ok"), 2) == 0 { continue }
+      if Connection.hasFailedToRead { throw .system("cannot read the manifest") }
+      errors += 1
+    }
+    return errors
   }
 
-  private static func failure(
-    _ code: Int32, _ handle: OpaquePointer?, _ words: UnsafePointer<UInt8>
-  ) -> Failure {
-    let system = handle.map { sqlite3_system_errno($0) } ?? 0
+  /// Whether the system has refused a read since `errno` was set to 0. SQLite calls some of these
+  /// damage (SQLITE_CORRUPT, a line of a check): the bytes are unknown then, and not wrong.
+  private static var hasFailedToRead: Bool {
+    let code = hutch_errno()
+    return code == EIO || code == ENXIO || code == ERANGE || code == ENOMEM
+  }
+
+  /// The failure of a call of SQLite's, before which `errno` was set to 0. SQLite's own number
+  /// (sqlite3_system_errno) may be that of an earlier call: a COMMIT that fails does not set it.
+  static func failure(_ code: Int32, _ words: StaticString) -> Failure {
+    failure(code, words.utf8Start)
+  }
+
+  private static func failure(_ code: Int32, _ words: UnsafePointer<UInt8>) -> Failure {
+    let system = hutch_errno()
+    let code = code & 0xFF == SQLITE_CORRUPT && hasFailedToRead ? SQLITE_IOERR : code
     var status: Status
     switch code & 0xFF {
     case SQLITE_FULL: status = .noSpace
@@ -124,13 +147,22 @@ struct Connection: ~Copyable {
     let isIO = code & 0xFF == SQLITE_IOERR || code & 0xFF == SQLITE_CANTOPEN
     if isIO && (system == ENOSPC || system == EDQUOT) { status = .noSpace }
     if isIO && (system == EMFILE || system == ENFILE) { status = .io }
-    // SQLITE_IOERR_NOMEM and SQLITE_IOERR_CORRUPTFS, which Swift does not see.
+    // SQLITE_IOERR_NOMEM, which Swift does not see.
     if code == SQLITE_IOERR | 12 << 8 { status = .noMemory }
-    if code == SQLITE_IOERR | 33 << 8 { status = .corrupt }
     var failure = Failure(status, words: words)
     failure.sqlite = code
     failure.system = isIO || code & 0xFF == SQLITE_FULL ? system : 0
     return failure
+  }
+}
+
+extension Failure {
+  /// Whether SQLite has found bytes that it has not written. SQLITE_ERROR is the answer where
+  /// tables are not there, SQLITE_CONSTRAINT the one where a key has two rows. SQLITE_TOOBIG is one
+  /// of a damaged page where no large value is bound.
+  var isOfDamage: Bool {
+    status == .corrupt || status == .tooLarge || sqlite & 0xFF == SQLITE_ERROR
+      || sqlite & 0xFF == SQLITE_CONSTRAINT
   }
 }
 
@@ -175,17 +207,18 @@ struct Statement: RowColumns {
   @inline(never)
   private func check(_ code: Int32) throws(Failure) {
     guard code == SQLITE_OK else {
-      throw Connection.failure(code, sqlite3_db_handle(handle), "the manifest")
+      throw Connection.failure(code, "the manifest")
     }
   }
 
   /// True: there is a row.
   @inline(never)
   func step() throws(Failure) -> Bool {
+    hutch_set_errno(0)
     let code = sqlite3_step(handle)
     if code == SQLITE_ROW { return true }
     if code == SQLITE_DONE { return false }
-    throw Connection.failure(code, sqlite3_db_handle(handle), "the manifest")
+    throw Connection.failure(code, "the manifest")
   }
 
   /// For a statement without rows: runs it and resets it.

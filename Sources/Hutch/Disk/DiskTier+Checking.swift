@@ -51,19 +51,40 @@ extension DiskTier {
     report.manifest = UInt64(errors)
     counters.damaged.add()
     // A transaction like any other: reads from here on see it, in every process.
-    try? change { (transaction: inout Transaction) throws(Failure) in
-      transaction.hasChanged = true
-      try transaction.manifest.reindex()
-      // One key may have had two rows.
-      committer.evictor.forgetCandidates()
+    let isRepaired = try helps { () throws(Failure) in
+      try change { (transaction: inout Transaction) throws(Failure) in
+        transaction.hasChanged = true
+        try transaction.manifest.reindex()
+        // One key may have had two rows.
+        committer.evictor.forgetCandidates()
+      }
     }
-    if isUp, (try? integrityErrors()) == 0 { return }
-    try? committer.withTurn { () throws(Failure) in try rewrite() }
-    if isUp, (try? integrityErrors()) == 0 { return }
+    if isRepaired { return }
+    if try helps({ () throws(Failure) in
+      try committer.withTurn { () throws(Failure) in try rewrite() }
+    }) {
+      return
+    }
     committer.withTurn { attachment.isCondemned = true }
     service.goDown(Failure(.corrupt, "the manifest is damaged"))
     service.tell(observer)
     guard reopen() else { throw downFailure }
+  }
+
+  /// Whether a repair has put the manifest right. Fails if it could not be made for another reason
+  /// than damage: a later check repairs the manifest then.
+  private func helps(_ repair: () throws(Failure) -> Void) throws(Failure) -> Bool {
+    if isUp {
+      do throws(Failure) {
+        try repair()
+        if try integrityErrors() == 0 { return true }
+      } catch {
+        guard error.isOfDamage else { throw error }
+      }
+    }
+    // The repair may have found rows that cannot be read. Any other reason is no damage.
+    guard isUp || service.foundDamage else { throw downFailure }
+    return false
   }
 
   /// The writer lock is held.

@@ -100,20 +100,14 @@ extension DiskTier {
     let hadFolder = ContentFiles.hasFolder(in: directory)
     try makeFolders(directory)
     var kind = try ManifestFile.look(directory)
-    for round in 0..<3 {
+    for _ in 0..<2 {
       switch kind {
       case .ours:
         do throws(Failure) {
           if attachment.isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
-          // SQLITE_ERROR is the answer where tables are not there. SQLITE_TOOBIG is one of a
-          // damaged page: an opening binds no large value.
-          let isMalformed =
-            error.status == .corrupt || error.status == .tooLarge || error.sqlite & 0xFF == 1
-          guard isMalformed else { throw error }
-          // SQLite takes a failed read for damage, too: that may pass.
-          if round == 0 { continue }
+          guard error.isOfDamage else { throw error }
           counters.damaged.add()
         }
         try setAside(directory)

@@ -61,13 +61,6 @@ extension Manifest {
     try connection.run("VACUUM")
   }
 
-  /// Whether SQLite finds the whole file in order. Takes as long as reading it. Fails as corrupt if
-  /// the file is damaged, and otherwise if it could not be looked through.
-  func isWhole() throws(Failure) -> Bool {
-    let statement = try connection.prepare("PRAGMA quick_check(1)")
-    defer { statement.end() }
-    guard try statement.step() else { return false }
-    let answer = try statement.bytes(0)
-    return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
-  }
+  /// Whether SQLite finds the whole file in order. May fail as corrupt, too.
+  func isWhole() throws(Failure) -> Bool { try connection.errors("PRAGMA quick_check(1)") == 0 }
 }

@@ -419,6 +419,7 @@ final class Manifest {
       var all: Int32 = 0
       var moved: Int32 = 0
       readers.endKept()
+      hutch_set_errno(0)
       let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
       if code == SQLITE_OK && all == moved {
         // A read that began meanwhile reads the log; one that begins from here on reads the
@@ -430,7 +431,7 @@ final class Manifest {
         return true
       }
       guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else {
-        throw connection.failure(code, "cannot move the log into the manifest")
+        throw Connection.failure(code, "cannot move the log into the manifest")
       }
       // Readers are within a statement for microseconds; a few turns let them out.
       tries += 1

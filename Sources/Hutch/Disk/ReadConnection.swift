@@ -134,14 +134,7 @@ final class ReadConnection {
 
   /// How many errors SQLite finds, up to 100.
   func integrityErrors() throws(Failure) -> Int {
-    let statement = try connection.prepare("PRAGMA integrity_check(100)")
-    defer { statement.end() }
-    var errors = 0
-    while try statement.step() {
-      let words = try statement.bytes(0)
-      if words.count != 2 || memcmp(words.baseAddress!, Files.path("ok"), 2) != 0 { errors += 1 }
-    }
-    return errors
+    try connection.errors("PRAGMA integrity_check(100)")
   }
 
   /// Runs `body` within one read transaction, which its first statement begins.
