@@ -602,6 +602,85 @@ TEST(a_check_that_cannot_read_loses_nothing) {
   CHECK(calls > MANY_ROWS / 10);
 }
 
+TEST(a_value_whose_file_cannot_be_looked_at_stays) {
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
+    path directory = scratch("cache");
+    hutch_options options = unlimited_options();
+    options.storage = storage;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    options.inline_threshold = 20480;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_OK(put_size(disk, "large", 100000));
+    /* The connection that reads is there. */
+    CHECK_EQUAL(100000, info_of(disk, "large").size);
+    int failed = 0, file = -1;
+    bool fired = true;
+    for (long n = 1; fired; n++) {
+      fault.calls = LOOKS;
+      fault.code = EIO;
+      fault.fired = 0;
+      fault.left = n;
+      hutch_status status = hutch_open_fd(disk, KEY("large"), &file);
+      fault.left = 0;
+      fired = fault.fired;
+      if (status == HUTCH_OK) {
+        close(file);
+      } else {
+        CHECK_STATUS(HUTCH_IO, status);
+        failed++;
+      }
+      CHECK_EQUAL(100000, info_of(disk, "large").size);
+    }
+    CHECK(failed > 0);
+    CHECK_EQUAL(0, stats_of(disk).disk.damaged);
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
+/* A put is stored, and says so, though its n-th look at a file fails, or all looks from that one on:
+   that the directory is still there is not known then, but nothing says that it is gone. False: no
+   look was left to fail. */
+static bool put_fails(uint32_t storage, bool lasts, long n) {
+  path directory = scratch("cache");
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.storage = storage;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(disk, "kept", "value"));
+  CHECK_OK(put_text(disk, "key", "older"));
+  let_notice(cache);
+  fault.calls = LOOKS;
+  fault.code = EIO;
+  fault.lasts = lasts;
+  fault.fired = 0;
+  fault.left = n;
+  hutch_status status = put_text(disk, "key", "newer");
+  fault.left = 0;
+  fault.lasts = false;
+  CHECK_OK(status);
+  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
+  CHECK_TEXT(disk, "key", "newer");
+  CHECK_TEXT(disk, "kept", "value");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  remove_tree(directory.text);
+  return fault.fired;
+}
+
+TEST(a_put_is_stored_though_looks_at_the_directory_fail) {
+  long looks = 0;
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
+    for (int lasts = 0; lasts < 2; lasts++)
+      for (long n = 1; put_fails(storage, lasts, n); n++) looks++;
+  CHECK(looks > 0);
+}
+
 /* That the disk was full once is no reason to make room after a later failure of another kind. */
 TEST(a_failed_write_makes_no_room_for_a_full_disk_before) {
   bool fired = true;

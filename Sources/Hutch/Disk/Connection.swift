@@ -87,17 +87,19 @@ struct Connection: ~Copyable {
   var isInTransaction: Bool { sqlite3_get_autocommit(handle) == 0 }
 
   /// True if the file that the connection writes is no longer the file at its path. SQLite
-  /// itself goes on writing into an unlinked file, and says OK.
+  /// itself goes on writing into an unlinked file, and says OK. If the path cannot be looked at,
+  /// the file counts as being there: the next look tells.
   var hasMoved: Bool {
     var moved: Int32 = 0
+    hutch_set_errno(0)
     let code = sqlite3_file_control(handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved)
-    return code == SQLITE_OK && moved != 0
+    return code == SQLITE_OK && moved != 0 && (hutch_errno() == 0 || Files.isMissing)
   }
 
   /// Throws if the open file is not the directory's own. SQLite goes by the path, where another
   /// directory may be by now. It has opened the file by the first statement.
   func check(isIn directory: Directory) throws(Failure) {
-    let own = Files.status(Files.path(ManifestFile.name), at: directory.descriptor)
+    let own = try directory.status(of: ManifestFile.name)
     guard !hasMoved, try directory.isAtPath(ManifestFile.name, own) else {
       throw Failure(.badDirectory, "the directory was removed or replaced")
     }

@@ -79,15 +79,10 @@ extension DiskTier: FileStorage {
         let directory = found.directory
       else { return nil }
       let version = found.record.version
-      if let number = try ContentFiles.open(name, in: directory) {
-        let file = Descriptor(owning: number)
-        if let status = Files.status(of: number), status.isRegular,
-          status.size == found.record.size
-        {
-          counters.countHit()
-          accesses.note(key, hash, at: moment.time)
-          return file.take()
-        }
+      if let file = try ContentFiles.open(name, ofSize: found.record.size, in: directory) {
+        counters.countHit()
+        accesses.note(key, hash, at: moment.time)
+        return file
       }
       // As in `find`: only if the same entry is there still, it is damaged.
       if version == last {

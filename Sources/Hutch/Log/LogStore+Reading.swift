@@ -156,12 +156,13 @@ extension LogStore {
   func openFile(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
     while let match = live(key, hash, at: moment, isAccess: true), match.entry.fileOfValue != nil {
       var opened: Int32?
-      if let file = match.entry.file { opened = try ContentFiles.open(file.name, in: directory) }
+      if let file = match.entry.file {
+        opened = try ContentFiles.open(
+          file.name, ofSize: match.entry.record.size, in: directory)
+      }
       let whole = Descriptor(owning: opened ?? -1)
       guard isNamed(match) else { continue }
-      if whole.number >= 0, let status = Files.status(of: whole.number),
-        status.isRegular, status.size == match.entry.record.size
-      {
+      if whole.number >= 0 {
         note(match, at: moment)
         return whole.take()
       }

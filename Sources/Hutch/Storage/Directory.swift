@@ -167,12 +167,25 @@ final class Directory {
     return whole.assumingMemoryBound(to: CChar.self)
   }
 
+  /// The state of one of the directory's files. Nil: it is not there.
+  func status(of name: StaticString) throws(Failure) -> FileStatus? {
+    try Directory.known(Files.status(Files.path(name), at: descriptor))
+  }
+
   /// True if the directory's path leads to this file by its name. False: another directory may be
   /// at the path by now.
   func isAtPath(_ name: StaticString, _ file: FileStatus?) throws(Failure) -> Bool {
-    let there = try withPath(of: name) { Files.status($0, at: AT_FDCWD) }
+    let there = try withPath(of: name) { (path) throws(Failure) in
+      try Directory.known(Files.status(path, at: AT_FDCWD))
+    }
     guard let file, let there else { return false }
     return file.identity == there.identity
+  }
+
+  /// Fails if there is no status for another reason than that the file is not there.
+  private static func known(_ status: FileStatus?) throws(Failure) -> FileStatus? {
+    if status == nil && !Files.isMissing { throw .system("cannot look at a file") }
+    return status
   }
 
   /// A store needs memory shared by all processes that have a file open (SQLite for its write-ahead

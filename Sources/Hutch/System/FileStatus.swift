@@ -34,6 +34,12 @@ struct FileStatus {
 }
 
 extension Files {
+  /// Whether `errno` says of a path that it leads to no file.
+  static var isMissing: Bool {
+    let code = hutch_errno()
+    return code == ENOENT || code == ENOTDIR || code == ELOOP
+  }
+
   /// The state of the name itself, also if it is a symbolic link. Nil: errno says why.
   @inline(never)
   static func status(_ path: Path, at directory: Int32) -> FileStatus? {

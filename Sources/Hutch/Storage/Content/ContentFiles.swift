@@ -170,9 +170,8 @@ enum ContentFiles {
 
   /// Fails if `errno` is no sign that a file is not there: it may be there.
   private static func checkMissing() throws(Failure) {
-    let code = hutch_errno()
-    if code == ENOENT || code == ELOOP || code == ENOTDIR || code == ENXIO { return }
-    throw .system("cannot open a content file", errno: code)
+    if Files.isMissing || hutch_errno() == ENXIO { return }
+    throw .system("cannot open a content file")
   }
 
   /// The size of a regular file. Nil: not there.
@@ -193,6 +192,18 @@ enum ContentFiles {
     }
     if number == nil { try checkMissing() }
     return number
+  }
+
+  /// A descriptor to read a file of this size by. Nil: not there, or not of this size.
+  static func open(
+    _ name: ContentName, ofSize size: Int, in directory: Directory
+  ) throws(Failure) -> Int32? {
+    guard let number = try open(name, in: directory) else { return nil }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number) else {
+      throw .system("cannot look at a content file")
+    }
+    return status.isRegular && status.size == size ? file.take() : nil
   }
 
   enum ReadResult {
