@@ -2073,6 +2073,11 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     suspended, or was opened with HUTCH_OPEN_NO_THREADS, only hutch_maintain does that.
  *     Until then the database's log grows, and puts of the other process may answer
  *     HUTCH_OUTCOME_NO_SPACE (see THE DIRECTORY).
+ *   - If a process is stopped (SIGSTOP) in the midst of a transaction on a database, a write
+ *     of another process waits for it up to 60 seconds, and the writes after that one 20
+ *     milliseconds. Then a put is HUTCH_PARTIAL or HUTCH_BUSY, other writes and openings are
+ *     HUTCH_BUSY, and hutch_close is HUTCH_IO, until the stopped process continues or dies.
+ *     Reads do not wait. THE LOG STORE has the times of a log.
  *   - While it is open, the directory takes 260 KiB more, outside the limit.
  *
  * FORK

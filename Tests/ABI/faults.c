@@ -1082,3 +1082,79 @@ TEST(the_strongest_durability_of_all_processes_holds) {
   CHECK_EQUAL(0, syncs_of_put(cache, "process"));
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------------- a process that is stopped */
+
+/* Each look at the clock takes a second. */
+static atomic_llong seconds, seconds_per_look;
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+  REAL(clock_gettime)
+  int result = real(clock, time);
+  if (clock == CLOCK_MONOTONIC) time->tv_sec += seconds += seconds_per_look;
+  return result;
+}
+
+static hutch_cache *open_database(const char *directory) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  return open_cache(directory, &options);
+}
+
+PROCESS(stops_within_its_puts, directory) {
+  hutch_cache *cache = open_database(directory);
+  tell_ready();
+  fault.calls = WRITES;
+  fault.stops = true;
+  for (int i = 0; i < 2; i++) {
+    fault.left = 1;
+    CHECK_OK(put_text(cache, i ? "second" : "first", "theirs"));
+  }
+  CHECK_OK(hutch_close(cache));
+  await_end();
+}
+
+static void await_stop(const process *other) {
+  int status;
+  CHECK(waitpid(other->pid, &status, WUNTRACED) == other->pid && WIFSTOPPED(status));
+}
+
+TEST(a_process_that_is_stopped_in_a_transaction_is_not_waited_for_without_an_end) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_database(directory.text);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "key", "older"));
+  CHECK_OK(put_text(cache, "kept", "value"));
+  process other = start_process("stops_within_its_puts", directory.text);
+  await_ready(&other);
+  await_stop(&other);
+  seconds_per_look = 1;
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("key"), KEY("newer"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_FAILED, result.disk);
+  CHECK_TEXT(cache, "key", "newer");
+  CHECK_MISSING(disk, "key");
+  CHECK_TEXT(disk, "kept", "value");
+  CHECK_STATUS(HUTCH_BUSY, put_text(disk, "key", "newer"));
+  CHECK_STATUS(HUTCH_BUSY, hutch_clear(disk));
+  seconds_per_look = 0;
+  CHECK(kill(other.pid, SIGCONT) == 0);
+  await_stop(&other);
+  hutch_cache_release(disk);
+  seconds_per_look = 1;
+  CHECK_STATUS(HUTCH_IO, hutch_close(cache));
+  hutch_options options = {.struct_size = sizeof options};
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(directory.text, &options, &cache));
+  seconds_per_look = 0;
+  CHECK(kill(other.pid, SIGCONT) == 0);
+  CHECK_EQUAL(0, end_process(&other));
+  cache = open_database(directory.text);
+  CHECK_TEXT(cache, "first", "theirs");
+  CHECK_TEXT(cache, "second", "theirs");
+  CHECK_OK(put_text(cache, "last", "value"));
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+}

@@ -7,9 +7,7 @@ extension Committer {
   func catchUp() throws(Failure) {
     guard isUp, let manifest else { return }
     try raiseDurability(manifest)
-    guard members.mayWrite else {
-      throw Failure(.io, "cannot lock the directory")
-    }
+    guard members.mayWrite else { throw noTurn }
     guard isSameManifest else {
       detach()
       throw service.failure
@@ -28,6 +26,12 @@ extension Committer {
     shared.generation = manifest.meta.generation
     publish(manifest.meta)
     members.noteLearnt()
+  }
+
+  /// Why this process has no turn.
+  var noTurn: Failure {
+    members.lock?.isStopped ?? false
+      ? WriterLock.busy : Failure(.io, "cannot lock the directory")
   }
 
   /// The limits are the manifest's.

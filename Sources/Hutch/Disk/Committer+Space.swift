@@ -64,7 +64,7 @@ extension Committer {
     counters.trash.store(removed, ordering: .releasing)
     counters.cost.store(
       UInt64(max(0, meta.charges)) + removed + UInt64(log), ordering: .relaxed)
-    if let manifest {
+    if let manifest, members.mayWrite {
       members.show()
       shared.publish(meta, manifest)
     }

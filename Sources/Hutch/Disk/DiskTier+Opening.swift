@@ -285,6 +285,10 @@ extension DiskTier {
           if isRemoved { return nil }
           throw Failure(.tierDown, "the directory was removed or replaced")
         }
+        guard members.mayWrite else {
+          manifest.leaveAsIs()
+          throw committer.noTurn
+        }
         if try leaveOthers(manifest) { return nil }
         do throws(Failure) {
           try end(manifest, lastVersion)

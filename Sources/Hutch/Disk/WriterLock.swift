@@ -38,6 +38,8 @@ final class WriterLock {
   private let door: Descriptor
   private var hasTurn = false
   private var keepsTurn = false
+  /// True once a wait for the turn has been in vain, until the next turn.
+  private(set) var isStopped = false
   /// A child has the door too: it is closed, and not unlocked.
   private var isDoorInherited = false
   /// The count of forks (Process.forks) under which the locks were made.
@@ -101,24 +103,46 @@ final class WriterLock {
 
   // MARK: turns
 
-  /// Waits until no other member writes.
+  /// How long a member waits for another one's turn, in nanoseconds: longer than a busy disk takes
+  /// for a transaction. Only a process that was stopped (SIGSTOP) is waited for in vain: then the
+  /// next waits are short.
+  private static let patience: Int64 = 60_000_000_000
+  private static let shortPatience: Int64 = 20_000_000
+
+  /// Waits until no other member writes. The system has no wait for a lock that ends by itself.
   func beginTurn() throws(Failure) {
-    if hasTurn { return }
-    // A turn is a transaction, shorter than the time that a sleeping thread takes to wake up.
-    for _ in 0..<200 {
-      if tryTurn() { return }
-      sched_yield()
+    var tries = 0
+    var end = Deadline(at: 0)
+    while !tryTurn() {
+      let code = hutch_errno()
+      guard code == EAGAIN || code == EACCES || code == EINTR else {
+        throw .system("cannot lock the directory", errno: code)
+      }
+      tries += 1
+      // A turn is a transaction, shorter than the time that a sleeping thread takes to wake up.
+      if tries <= 200 {
+        sched_yield()
+        continue
+      }
+      if tries == 201 {
+        end = Deadline(after: isStopped ? WriterLock.shortPatience : WriterLock.patience)
+      } else if end.hasPassed {
+        isStopped = true
+        throw WriterLock.busy
+      }
+      usleep(tries < 2000 ? 100 : 1000)
     }
-    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn, 1) != 0 {
-      if hutch_errno() != EINTR { throw .system("cannot lock the directory") }
-    }
-    hasTurn = true
   }
 
-  /// Takes the turn if no other member has it.
+  static var busy: Failure {
+    Failure(.busy, "another process does not come to the end of its transaction")
+  }
+
+  /// Takes the turn if no other member has it. False: `errno` has the reason.
   func tryTurn() -> Bool {
     if !hasTurn {
       hasTurn = hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn, 0) == 0
+      if hasTurn { isStopped = false }
     }
     return hasTurn
   }
