@@ -242,4 +242,31 @@ import Testing
     let again = try disk.tier.check(isQuick: true, at: disk.moment)
     expect(again.counters == 0)
   }
+
+  /// A check finds a wrong charge, and a put replaces the row, in its place, before the check mends
+  /// it: the charge stays that of the put.
+  @Test func aCheckLeavesTheChargesOfRowsThatWereReplacedMeanwhile() throws {
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
+    disk.put("a", [1])
+    disk.put("b", [1])
+    disk.query("UPDATE entries SET charge = charge + 5000")
+    var wrong = GrowingArray<WrongCharge>()
+    try disk.tier.withReader { (reader) throws(Failure) in
+      expect(try reader.wrongCharges(after: 0, limit: 9, to: &wrong) == 2)
+    }
+    expect(wrong.count == 2)
+    disk.put("b", long(1, 2000))
+    expect(disk.query("SELECT count(*), max(\(DiskFixture.id)) FROM entries")[0] == [2, 2])
+    let charge = disk.query("SELECT charge FROM entries WHERE slot = 2")
+    try disk.tier.committer.withTurn { () throws(Failure) in
+      try disk.tier.committer.transact { (transaction: inout Transaction) throws(Failure) in
+        transaction.hasChanged = true
+        for i in 0..<wrong.count { try transaction.manifest.setCharge(wrong[i]) }
+      }
+    }
+    expect(disk.query("SELECT charge FROM entries WHERE slot = 2") == charge)
+    let report = try disk.tier.check(isQuick: true, at: disk.moment)
+    expect(report.entries == 2 && report.counters == 1)
+    disk.checkInvariants()
+  }
 }

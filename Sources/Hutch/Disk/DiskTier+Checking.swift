@@ -200,20 +200,18 @@ extension DiskTier {
     report.orphans = committer.withTurn { content.orphans.removed }
   }
 
-  /// A row's value does not change while it has this id, so a wrong charge is still wrong when it
-  /// is corrected. A row that was touched meanwhile has another id, and the next check finds it.
-  /// The newest row alone may have been replaced under its id (`Transaction.staysInPlace`): if its
-  /// charge was wrong, it may be that of the value before until the next check. The sums are next.
+  /// A row's value does not change while it has this version, so a wrong charge is still wrong when
+  /// it is corrected. A row that was touched meanwhile may have another slot, and the next check
+  /// finds it. The sums are next.
   private func checkCharges(_ report: inout CheckReport) throws(Failure) {
     var last: Int64 = 0
     var isEnd = false
     while !isEnd {
       isEnd = true
-      var wrong = GrowingArray<Int64>()
-      var charges = GrowingArray<Int64>()
+      var wrong = GrowingArray<WrongCharge>()
       try withReader { (reader) throws(Failure) in
         if let slot = try reader.wrongCharges(
-          after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
+          after: last, limit: DiskTier.keysInCheck, to: &wrong)
         {
           isEnd = false
           last = slot
@@ -223,7 +221,7 @@ extension DiskTier {
       report.counters = 1
       try change { (transaction: inout Transaction) throws(Failure) in
         transaction.hasChanged = true
-        for i in 0..<wrong.count { try transaction.manifest.setCharge(wrong[i], charges[i]) }
+        for i in 0..<wrong.count { try transaction.manifest.setCharge(wrong[i]) }
       }
     }
   }

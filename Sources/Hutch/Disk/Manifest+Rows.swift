@@ -120,14 +120,14 @@ extension Manifest {
     try redating.run()
   }
 
-  /// Sets the charge of a row that a check found wrong.
-  func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
-    var slot: Int64 = 0
-    try find(id: id) { (row, _) in slot = row.slot }
-    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE slot = ?1")
+  /// Sets the charge of a row that a check found wrong, unless a write has replaced it since.
+  func setCharge(_ wrong: WrongCharge) throws(Failure) {
+    let statement = try connection.prepare(
+      "UPDATE entries SET charge = ?3 WHERE slot = ?1 AND version = ?2")
     defer { statement.end() }
-    statement.bind(1, slot)
-    statement.bind(2, charge)
+    statement.bind(1, wrong.slot)
+    statement.bind(2, wrong.version)
+    statement.bind(3, wrong.right)
     try statement.run()
   }
 

@@ -97,18 +97,17 @@ final class ReadConnection {
     return Sums(statement)
   }
 
-  /// The ids of rows with a wrong charge, and the right charges, in the order of slots. A value's
-  /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
-  /// the slot of the last row that was looked at; nil if there was none.
+  /// Appends the rows with a wrong charge, in the order of slots. A value's size stands in the head
+  /// of its row; that of a file which a codec made is the file's. Returns the slot of the last row
+  /// that was looked at; nil if there was none.
   func wrongCharges(
-    after slot: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
-    _ charges: inout GrowingArray<Int64>
+    after slot: Int64, limit: Int, to wrong: inout GrowingArray<WrongCharge>
   ) throws(Failure) -> Int64? {
     let statement = try connection.prepare(
       """
       SELECT slot, charge, length(key), size, codec & 4294967295, file,
         ifnull(length(extended), 0),
-        ifnull(length(value), 0), codec >> 32, max(slot, ifnull(id, 0))
+        ifnull(length(value), 0), codec >> 32, version
       FROM entries WHERE slot > ?1 ORDER BY slot LIMIT ?2
       """)
     defer { statement.end() }
@@ -126,8 +125,8 @@ final class ReadConnection {
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
         extended: Int(statement.integer(6)), tag: Int(statement.integer(8)), inFile: name != nil)
       guard statement.integer(1) != right else { continue }
-      try ids.append(statement.integer(9))
-      try charges.append(right)
+      try wrong.append(
+        WrongCharge(slot: statement.integer(0), version: statement.integer(9), right: right))
     }
     return last
   }
@@ -297,6 +296,13 @@ final class ReadConnection {
     row.record.timeToIdle = max(0, statement.integer(5))
     return row
   }
+}
+
+/// A row whose charge is wrong. The right one is that of the value with this version.
+struct WrongCharge {
+  let slot: Int64
+  let version: Int64
+  let right: Int64
 }
 
 /// Sums over the rows, each as the commits have left it and as it is.
