@@ -79,14 +79,14 @@ private func checkPauses(_ durability: Durability) {
     Int(durability.rawValue))
 }
 
-/// What is appended while a checkpoint is on its way is new to the next one.
-private func checkWritesMeanwhile() {
+/// What is appended while a checkpoint is on its way is new to the next one, and so are limits.
+private func checkWritesMeanwhile(_ change: @escaping (LogStore, Moment) -> Void) {
   let scratch = Scratch("meanwhile")
   let storage = LogStorage.openAt(scratch.path, .power, TierLimits())
   let store = storage.store!
   let now = LogStore.moment()
   _ = storage.write(.put, 1, 1, at: now)
-  duringSync = { store.put(2, 1, at: now) }
+  duringSync = { change(store, now) }
   for _ in 0..<2 {
     TestClock.pass(5 * second)
     check(
@@ -338,7 +338,12 @@ func triggers() -> Int32 {
   }
   checkSharedWait()
   checkMovedFile()
-  checkWritesMeanwhile()
+  checkWritesMeanwhile { store, now in store.put(2, 1, at: now) }
+  checkWritesMeanwhile { store, now in
+    trying { () throws(Failure) in
+      try store.setLimits(TierLimits(cost: 400_000_000), at: now.time)
+    }
+  }
   checkTorn()
   for seed in 1...20 { checkNames(UInt64(seed)) }
   print("every trigger")

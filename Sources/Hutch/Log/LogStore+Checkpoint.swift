@@ -211,5 +211,10 @@ extension LogStore {
     words.store(IndexAt.durableEnd, checkpoint[At.end])
     words.store(IndexAt.durableFloor, checkpoint[At.floor])
     words.store(IndexAt.durable, checkpoint[At.number])
+    // Other limits have been set meanwhile: the next checkpoint has something new to say. The
+    // limits change before `setLimits` notes that, so this finds them if it comes later.
+    for i in 0..<6 where checkpoint[At.limits + i] != words.load(IndexAt.limits + i * 8) {
+      words.store(IndexAt.durableEnd, 0)
+    }
   }
 }
