@@ -1083,6 +1083,44 @@ TEST(the_strongest_durability_of_all_processes_holds) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A read does not wait for the disk for files that have lost their entries: here that of the damaged
+   entry that it has found. The next write or maintenance moves them. */
+TEST(a_read_of_a_durable_log_waits_for_no_sync) {
+  enum { PLENTY = 1000000 };
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  for (uint32_t durability = HUTCH_DURABILITY_POWER; durability <= HUTCH_DURABILITY_SYNC;
+       durability++) {
+    path directory = scratch("cache");
+    options.durability = durability;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    for (int writes = 0; writes < 2; writes++) {
+      CHECK_OK(put_size(disk, "large", 100000));
+      char file[PATH_MAX];
+      size_t size;
+      CHECK_OK(hutch_path(disk, KEY("large"), file, sizeof file, &size));
+      CHECK(truncate(file, 7) == 0);
+      CHECK_OK(put_text(disk, "other", "value"));
+      fault.calls = SYNCS;
+      fault.left = PLENTY;
+      CHECK_MISSING(disk, "large");
+      CHECK_EQUAL(PLENTY, atomic_exchange(&fault.left, 0));
+      fault.calls = 0;
+      CHECK(access(file, F_OK) == 0);
+      if (writes)
+        CHECK_OK(put_text(disk, "other", "value"));
+      else
+        CHECK_OK(hutch_maintain(cache, 0));
+      CHECK(access(file, F_OK) != 0);
+    }
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* ------------------------------------------------------- a process that is stopped */
 
 /* Each look at the clock takes a second. */

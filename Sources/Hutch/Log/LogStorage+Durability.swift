@@ -29,7 +29,7 @@ extension LogStorage {
   /// The write has been carried out, and waits in `finish` if it has to.
   func leaveTicket(_ write: inout StoreWrite, _ store: LogStore) {
     guard write.result.failure == nil, !write.result.isUnmet,
-      store.durability == .sync || store.isCheckpointDue
+      store.durability == .sync || store.isCheckpointDue || !store.dead.isEmpty
     else { return }
     write.ticket = Unmanaged<AnyObject>.passUnretained(store)
   }
@@ -46,6 +46,7 @@ extension LogStorage {
       write.result.failure = error
       write.result.outcome = .failed
     }
+    if !store.dead.isEmpty { moveDead(of: store) }
   }
 
   func secureRemovals() throws(Failure) { try serving().secureRemovals() }

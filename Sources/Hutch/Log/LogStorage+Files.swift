@@ -103,7 +103,7 @@ extension LogStorage: FileStorage {
         (try? store.locked { () throws(Failure) in
           store.makeRoom(at: now) { store.taken > target }
         }) ?? false
-      doOwedWork()
+      doOwedWork(waits: true)
     }
     withContent { content.emptyAll(in: store.directory) }
   }

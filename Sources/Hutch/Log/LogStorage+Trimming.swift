@@ -55,7 +55,7 @@ extension LogStorage {
         return slice.hasMore && isWanted(range.lowerBound + index, record)
       }
     }
-    doOwedWork()
+    doOwedWork(waits: true)
     if slice.removed > 0 { try settle(store) }
     return slice
   }
@@ -74,7 +74,7 @@ extension LogStorage {
       slice.hasMore = store.makeRoom(at: moment.time) { goal.excess(of: store.occupancy) > 0 }
       slice.removed = before - store.count
     }
-    doOwedWork()
+    doOwedWork(waits: true)
     // The log has no record of an eviction: the next checkpoint says how far the cleaner has come.
     if slice.removed > 0 && store.durability == .sync { try store.writeNewCheckpoint() }
     return slice

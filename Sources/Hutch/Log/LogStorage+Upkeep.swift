@@ -38,7 +38,7 @@ extension LogStorage {
 
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     let store = try serving()
-    try store.setLimits(limits, at: moment.time) { doOwedWork() }
+    try store.setLimits(limits, at: moment.time) { doOwedWork(waits: true) }
   }
 
   var stats: TierStats {
@@ -70,7 +70,7 @@ extension LogStorage {
   /// Each write has committed, and access times are where they belong.
   func flush(at moment: Moment) throws(Failure) {
     look()
-    doOwedWork()
+    doOwedWork(waits: true)
     let store = try serving()
     if store.isDurable { try store.makeDurable() }
   }
@@ -269,13 +269,13 @@ extension LogStorage {
         case nil: break
         }
       }
-      doOwedWork()
+      doOwedWork(waits: true)
     }
     let sums = try store.verify(readsValues: false)
     report.manifest = sums.damaged + sums.manifest
     report.counters = sums.counters
     report.orphans = sweepAllFiles(store)
-    doOwedWork()
+    doOwedWork(waits: true)
     return report
   }
 }

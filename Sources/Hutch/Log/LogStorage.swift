@@ -294,16 +294,23 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   var owesWork: Bool {
     if owesNews.load(ordering: .relaxed) { return true }
     guard let store = uncountedStore else { return false }
-    return store._withUnsafeGuaranteedRef { !$0.owed.isEmpty || !$0.dead.isEmpty }
+    return store._withUnsafeGuaranteedRef {
+      !$0.owed.isEmpty || !$0.dead.isEmpty && !$0.isDurable
+    }
   }
 
-  func doOwedWork() {
+  /// A read makes this call, too: where files go only after a wait for the disk, the next write or
+  /// maintenance moves them.
+  func doOwedWork() { doOwedWork(waits: false) }
+
+  /// `waits`: the caller may wait for the disk.
+  func doOwedWork(waits: Bool) {
     if let store {
       if !store.owed.isEmpty {
         store.removeNoted()
         if let observer { store.owed.tell(observer) }
       }
-      if !store.dead.isEmpty { moveDead(of: store) }
+      if !store.dead.isEmpty && (waits || !store.isDurable) { moveDead(of: store) }
     }
     tellState()
   }
