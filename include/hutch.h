@@ -930,9 +930,9 @@ HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t k
  * hutch_remove - remove an entry
  *
  * HUTCH_OK: the entry existed, and is removed from every tier. HUTCH_NOT_FOUND: it did not
- * exist. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier still has the entry. This
- * cache does not return it any more, but after a kill of the process it may be back. Since
- * 0.1.
+ * exist, or a failure has hidden it before, and it is removed now. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the disk tier still has the entry. This cache does not return it any
+ * more, but after a kill of the process it may be back. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t key_size);
 

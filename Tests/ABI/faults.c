@@ -681,6 +681,48 @@ TEST(a_put_is_stored_though_looks_at_the_directory_fail) {
   CHECK(looks > 0);
 }
 
+/* A write that failed has hidden the older value, which it could not remove. */
+TEST(what_a_failed_write_has_hidden_is_not_found) {
+  enum { LONG = 100000 };
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
+    hutch_options options = unlimited_options();
+    options.storage = storage;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    options.inline_threshold = 20480;
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (int how = 0; how < 4; how++) {
+      CHECK_OK(put_text(cache, "key", "older"));
+      fault.calls = OPENS | NAMES | WRITES;
+      /* HUTCH_NO_MEMORY would say that nothing has changed. */
+      fault.code = how % 2 ? ENOMEM : EIO;
+      fault.lasts = true;
+      fault.left = 1;
+      hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+      CHECK_STATUS(HUTCH_IO, put_size(disk, "key", LONG));
+      hutch_cache_release(disk);
+      fault.left = 0;
+      fault.lasts = false;
+      CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(cache, KEY("key")));
+      hutch_value *value = NULL;
+      switch (how) {
+        case 0: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(cache, KEY("key"))); break;
+        case 1: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, KEY("key"), &value)); break;
+        case 2: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_touch(cache, KEY("key"), 0, 0)); break;
+        case 3: CHECK_OK(hutch_add(cache, KEY("key"), KEY("newer"), NULL, NULL)); break;
+      }
+      CHECK_OK(hutch_close(cache));
+      cache = open_cache(directory.text, &options);
+      if (how == 3)
+        CHECK_TEXT(cache, "key", "newer");
+      else
+        CHECK_MISSING(cache, "key");
+    }
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* That the disk was full once is no reason to make room after a later failure of another kind. */
 TEST(a_failed_write_makes_no_room_for_a_full_disk_before) {
   bool fired = true;

@@ -83,7 +83,7 @@ import Testing
     let found = misses(of: { !queue.isOverlaid }, 20_000) {
       batch[0].result.failure = .noMemory
       queue.finish(batch)
-      // The bar ends with the next write.
+      // The bar stays until the transaction of the next write has removed the row.
       queue.submit(removal(block.unowned))
       batch = []
       queue.take(&batch, most: 1, bytes: .max)
@@ -91,6 +91,8 @@ import Testing
     expect(found == 0)
     batch[0].result.failure = nil
     queue.finish(batch)
+    expect(queue.isOverlaid)
+    queue.forget(queue.liftBars(1))
     expect(!queue.isOverlaid)
   }
 

@@ -364,6 +364,11 @@ final class WriteOrder {
       stripes.endWrite(Stripes.index(of: write.hash))
     }
     if write.hasReplaced { write.result.existed = true }
+    // Where nothing was carried out, the entry that was there is hidden all the same. `noMemory`
+    // says that nothing has changed.
+    if let failure = write.result.failure, failure.status == .noMemory {
+      write.result.failure = failure.with(.io)
+    }
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, unlocks the stripe and waits

@@ -11,7 +11,9 @@ final class WriteQueue {
   private var isLed = false
   private var waiters = 0
 
-  /// The newest write of each key: chains by hash; and how many. A key that is here has no bar.
+  /// The newest write of each key: chains by hash; and how many. A key that has a touch here has no
+  /// bar. That of another write stays: the transaction removes the barred row first, so that the
+  /// write does not find it.
   private let table: ChainedTable<QueuedWrite>
   private var inTable = 0
   /// The sequence of the newest clear that is not committed; 0: none. The writes submitted before
@@ -155,8 +157,8 @@ final class WriteQueue {
       if let older = table.find(write.key, write.hash) {
         if write.kind == .touch { write.base = older }
         remove(older)
-      } else if let bar = bars.find(write.key, write.hash) {
-        if write.kind == .touch { write.barred = bar.version }
+      } else if write.kind == .touch, let bar = bars.find(write.key, write.hash) {
+        write.barred = bar.version
         bars.remove(write.key, write.hash)
       }
       insert(write)
@@ -267,7 +269,8 @@ final class WriteQueue {
   private func bar(
     _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64, isOfDamage: Bool = false
   ) -> Bool {
-    bars.insert(key, hash, version: version, sequence, isOfDamage: isOfDamage)
+    bars.remove(key, hash)
+    return bars.insert(key, hash, version: version, sequence, isOfDamage: isOfDamage)
   }
 
   private func barAll() {
