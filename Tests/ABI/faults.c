@@ -602,6 +602,35 @@ TEST(a_check_that_cannot_read_loses_nothing) {
   CHECK(calls > MANY_ROWS / 10);
 }
 
+/* A value in a file that no memory is left to read is no damaged one. */
+TEST(a_check_without_memory_removes_nothing) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.inline_threshold = 20480;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (int i = 0; i < KEYS; i++) CHECK_OK(put_size(cache, names[i], 100000));
+  bool fired = true;
+  int failed = 0;
+  for (long n = 1; fired; n++) {
+    fault.calls = MEMORY;
+    fault.code = ENOMEM;
+    fault.fired = 0;
+    fault.left = n;
+    hutch_status status = hutch_check(cache, 0, NULL);
+    fault.left = 0;
+    fired = fault.fired;
+    if (status != HUTCH_OK) CHECK_STATUS(HUTCH_NO_MEMORY, status);
+    failed += status != HUTCH_OK;
+    CHECK_EQUAL(KEYS, count_of(cache));
+  }
+  CHECK(failed >= KEYS);
+  CHECK_EQUAL(0, stats_of(cache).disk.damaged);
+  CHECK_EQUAL(KEYS, CHECK_SOUND(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_value_whose_file_cannot_be_looked_at_stays) {
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
     path directory = scratch("cache");

@@ -216,7 +216,7 @@ enum ContentFiles {
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer, in directory: Directory
   ) throws(Failure) -> ReadResult {
-    try read(name, in: directory) { $0 == target.count ? target : nil }
+    try read(name, in: directory) { (size) throws(Failure) in size == target.count ? target : nil }
   }
 
   /// Like `read`, with the checksum of the bytes.
@@ -258,8 +258,9 @@ enum ContentFiles {
   static func read(
     _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
   ) throws(Failure) -> ReadResult {
-    try read(name, in: directory) { size in
-      buffer.resize(size).map { UnsafeMutableRawBufferPointer(start: $0, count: size) }
+    try read(name, in: directory) { (size) throws(Failure) in
+      guard let start = buffer.resize(size) else { throw .noMemory }
+      return UnsafeMutableRawBufferPointer(start: start, count: size)
     }
   }
 
@@ -267,14 +268,14 @@ enum ContentFiles {
   @inline(never)
   private static func read(
     _ name: ContentName, in directory: Directory,
-    into room: (Int) -> UnsafeMutableRawBufferPointer?
+    into room: (Int) throws(Failure) -> UnsafeMutableRawBufferPointer?
   ) throws(Failure) -> ReadResult {
     guard let number = try open(name, in: directory) else { return .damaged }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard status.isRegular, let target = room(status.size) else {
+    guard status.isRegular, let target = try room(status.size) else {
       return .damaged
     }
     guard let count = Files.read(file.number, into: target) else { return try unread() }
