@@ -631,6 +631,46 @@ TEST(a_check_without_memory_removes_nothing) {
   CHECK_OK(hutch_close(cache));
 }
 
+static void count_event(void *context, const hutch_event *event) {
+  (void)event;
+  ++*(long *)context;
+}
+
+/* The keys of what is evicted are remembered until the call has ended. */
+TEST(evictions_without_memory_leave_the_cache_whole) {
+  bool fired = true;
+  long events = 0;
+  for (long n = 1; fired; n++) {
+    path directory = scratch("cache");
+    hutch_options options = unlimited_options();
+    options.storage = HUTCH_STORAGE_LOG;
+    options.disk.cost = 200000;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_ALL, count_event, &events, NULL));
+    fault.calls = MEMORY;
+    fault.code = ENOMEM;
+    fault.fired = 0;
+    fault.left = n;
+    for (int i = 0; i < 300; i++) {
+      char key[300];
+      int size = snprintf(key, sizeof key, "%0*d", 1 + i * 7 % 280, i);
+      void *value = filled(1000, (uint64_t)i);
+      hutch_status status = hutch_put(disk, key, (size_t)size, value, 1000, NULL, NULL);
+      CHECK(status == HUTCH_OK || (is_failure(status) && fault.fired));
+      free(value);
+    }
+    fault.left = 0;
+    fired = fault.fired;
+    CHECK_SOUND(disk);
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+  CHECK(events > 0);
+}
+
 TEST(a_value_whose_file_cannot_be_looked_at_stays) {
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
     path directory = scratch("cache");

@@ -16,10 +16,17 @@ struct KeyList: ~Copyable {
 
   @inline(never)
   mutating func append(_ key: Bytes, _ number: Int64) throws(Failure) {
-    try withUnsafeBytes(of: (number, key.count)) { (raw) throws(Failure) in
-      try bytes.append(contentsOf: raw)
+    let length = bytes.count
+    do throws(Failure) {
+      try withUnsafeBytes(of: (number, key.count)) { (raw) throws(Failure) in
+        try bytes.append(contentsOf: raw)
+      }
+      try bytes.append(contentsOf: key)
+    } catch {
+      // No number stays without its key.
+      bytes.truncate(to: length)
+      throw error
     }
-    try bytes.append(contentsOf: key)
   }
 
   /// The keys are valid during the call, which must not change the list.
