@@ -343,6 +343,36 @@ TEST(an_eviction_spares_what_reads_in_memory_keep_alive) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* An eviction that spares the key, since memory has used it, does not make that a read of now: a trim
+   by the time to idle goes by the last read. */
+TEST(an_eviction_leaves_the_last_read_to_a_trim_by_age) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  options.flags = HUTCH_OPEN_AGES_ON_TRIM;
+  options.disk.count = 10;
+  options.disk.time_to_idle = AGE * HUTCH_SECOND;
+  hutch_cache *cache = open_by_hand(&options, &clock);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "key", "value"));
+  clock.now += 2 * HUTCH_SECOND;
+  CHECK_TEXT(cache, "key", "value");
+  clock.now += 2 * AGE * HUTCH_SECOND;
+  for (int i = 0; i < 12; i++) {
+    char other[16];
+    sprintf(other, "%d", i);
+    CHECK_OK(put_text(cache, other, "value"));
+  }
+  check_where(cache, "key", true, true);
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  uint64_t removed = 0;
+  CHECK_OK(hutch_trim(disk, &spec, &removed));
+  CHECK_EQUAL(1, removed);
+  CHECK_MISSING(disk, "key");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* What has expired goes first. The read in memory makes the key one that has not, and others were
    read longer ago. */
 TEST(a_trim_to_a_count_spares_what_reads_in_memory_keep_alive) {

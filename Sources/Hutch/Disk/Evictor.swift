@@ -177,7 +177,7 @@ struct Evictor: ~Copyable {
         isSpared = credit > 0 && key.count > 0 && observer?.hasUsed(key, record.version) == true
         if !isSpared { return .evicted }
         // The row counts as read now, unless its life depends on when it was.
-        let isIdling = record.endOfIdle(at: now, under: ages) != Record.never
+        let isIdling = ages.mayIdle(own: record.timeToIdle)
         let read = isIdling ? observer?.lastAccess(of: key) ?? record.accessed : now
         accesses.note(key, accesses.hash.entry(key), at: read)
         return nil

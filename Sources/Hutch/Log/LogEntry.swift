@@ -194,6 +194,12 @@ struct LogEntry {
       fields.contains(.codec) ? UInt32(truncatingIfNeeded: field(.codec)) : 0
     }
 
+    /// 0: it has none of its own.
+    @inline(__always)
+    var timeToIdle: Int64 {
+      fields.contains(.timeToIdle) ? Int64(bitPattern: field(.timeToIdle)) : 0
+    }
+
     var record: Record {
       var record = Record(
         version: version, created: created, size: hasFile ? fileSize : valueSize,
@@ -203,7 +209,7 @@ struct LogEntry {
       record.accessed = max(created, Int64(accessed & Access.mask) &* 1_000_000)
       if !fields.isEmpty {
         record.expires = Int64(bitPattern: field(.expires))
-        record.timeToIdle = Int64(bitPattern: field(.timeToIdle))
+        record.timeToIdle = timeToIdle
         record.cost = field(.cost)
         let codec = field(.codec)
         record.codec = UInt32(truncatingIfNeeded: codec)

@@ -194,7 +194,7 @@ extension LogStorage {
     var victims = GrowingArray<LogAddress>()
     for entry in found.entries.elements where entry.record.mayExpire(under: ages) {
       if entry.record.isExpired(at: now, under: ages) {
-        if entry.record.endOfIdle(at: now, under: ages) != Record.never {
+        if ages.mayIdle(own: entry.record.timeToIdle) {
           askAbove(found.key(of: entry), entry.record)
         }
         try victims.append(entry.address)

@@ -314,8 +314,7 @@ extension LogStore {
   /// Notes the time of a read. The word `accessed` has bits of the entry's address, so the exchange
   /// fails if other bytes have taken the entry's place.
   func noteAccess(_ match: LogMatch, at time: Int64) {
-    let isIdling = ages.timeToIdle != 0 || match.entry.fields.contains(.timeToIdle)
-    match.entry.noteAccess(at: time, isIdling: isIdling)
+    match.entry.noteAccess(at: time, isIdling: ages.mayIdle(own: match.entry.timeToIdle))
   }
 
   /// Empties the slot of an entry whose bytes are not what was written: its key has no entry then.

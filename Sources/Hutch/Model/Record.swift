@@ -68,6 +68,7 @@ struct Ages: Equatable {
   @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 || keepsAccesses }
 
   /// True if the life of an entry with this time to idle of its own depends on its last access.
+  @inline(__always)
   func mayIdle(own: Int64) -> Bool {
     own != 0 ? own != Record.never : timeToIdle != 0 || keepsAccesses
   }

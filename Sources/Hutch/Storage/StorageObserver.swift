@@ -47,8 +47,7 @@ extension Record {
     at now: Int64, under ages: Ages, _ key: Bytes, asking observer: (any StorageObserver)?
   ) -> Bool {
     guard isExpired(at: now, under: ages) else { return false }
-    guard endOfIdle(at: now, under: ages) != Record.never,
-      let time = observer?.lastAccess(of: key), time > accessed
+    guard ages.mayIdle(own: timeToIdle), let time = observer?.lastAccess(of: key), time > accessed
     else { return true }
     accessed = time
     return isExpired(at: now, under: ages)
