@@ -20,8 +20,7 @@ final class Readers {
     var connection: ReadConnection?
   }
 
-  private let readers: [Reader]
-  private static let count = 4
+  private let readers = InlineArray<4, Reader> { _ in Reader() }
   /// Counts the events that may have changed the manifest. A commit adds to it, with release,
   /// before it tells the caller of its end; a read loads it with acquire. So a thread that knows
   /// of a commit reads what was committed.
@@ -34,12 +33,6 @@ final class Readers {
     let shared: UInt64
   }
 
-  init() {
-    var readers: [Reader] = []
-    for _ in 0..<Readers.count { readers.append(Reader()) }
-    self.readers = readers
-  }
-
   /// There may have been a commit.
   func noteCommit() { states.wrappingAdd(1, ordering: .releasing) }
 
@@ -47,9 +40,9 @@ final class Readers {
   /// own.
   func endKept() {
     noteCommit()
-    for reader in readers where reader.lock.tryLock() {
-      reader.connection?.endKept()
-      reader.lock.unlock()
+    for i in readers.indices where readers[i].lock.tryLock() {
+      readers[i].connection?.endKept()
+      readers[i].lock.unlock()
     }
   }
 
@@ -78,11 +71,11 @@ final class Readers {
     in place: () -> Directory?, at shared: UInt64?
   ) throws(Failure) -> Reader? {
     // Threads are spread over the readers by their addresses; any reader will do for any thread.
-    let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
+    let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (readers.count - 1)
     var chosen = readers[start]
     var isLocked = false
-    for i in 0..<Readers.count where !isLocked {
-      let reader = readers[(start + i) & (Readers.count - 1)]
+    for i in readers.indices where !isLocked {
+      let reader = readers[(start + i) & (readers.count - 1)]
       if reader.lock.tryLock() {
         chosen = reader
         isLocked = true
@@ -110,7 +103,8 @@ final class Readers {
   /// Closes each connection when the read that uses it has ended. The `place` of later calls gives
   /// no directory.
   func close() {
-    for reader in readers {
+    for i in readers.indices {
+      let reader = readers[i]
       reader.lock.withLock { reader.connection = nil }
     }
   }
@@ -119,22 +113,23 @@ final class Readers {
 
   /// Takes every reader's lock and closes the connections. False: not in time, and no lock is held.
   func closeAndHold(until end: Deadline) -> Bool {
-    for index in 0..<Readers.count {
+    for index in readers.indices {
       guard readers[index].lock.lock(until: end) else {
         for taken in 0..<index { readers[taken].lock.unlock() }
         return false
       }
     }
-    for reader in readers { reader.connection = nil }
+    for i in readers.indices { readers[i].connection = nil }
     return true
   }
 
-  func endHold() { for reader in readers { reader.lock.unlock() } }
+  func endHold() { for i in readers.indices { readers[i].lock.unlock() } }
 
   /// For a child that has no part in the directory. The connections are the parent's, so the child
   /// leaks them instead of closing them.
   func leaveBehind() {
-    for reader in readers {
+    for i in readers.indices {
+      let reader = readers[i]
       reader.lock.renew()
       if let connection = reader.connection { _ = Unmanaged.passRetained(connection) }
       reader.connection = nil
