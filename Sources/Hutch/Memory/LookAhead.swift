@@ -35,7 +35,8 @@ struct LookAhead {
     private var last = Slot.none
 
     /// The policy looks at this slot, the first of its list. It may look at one several times.
-    @inline(__always)
+    @inline(never)
+    @_optimize(speed)
     mutating func advance(
       to first: Slot, _ entries: borrowing Entries, _ prefetch: (UInt32, Word) -> Void
     ) {
