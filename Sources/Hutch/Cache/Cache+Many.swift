@@ -59,7 +59,7 @@ extension Cache {
     _ keys: ManyBytes, _ first: inout Int, at moment: Moment, in scope: Tiers,
     _ missing: inout GrowingArray<Missing>, to batch: Batch
   ) throws(Failure) {
-    var results = InlineArray<32, FoundBlock>(repeating: FoundBlock())
+    var results = FoundRoom(repeating: FoundBlock())
     assert(results.count == MemoryTier.keysAtOnce)
     let count = min(results.count, keys.count &- first)
     try withUnsafeMutablePointer(to: &results) { (results) throws(Failure) in

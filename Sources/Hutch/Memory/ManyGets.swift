@@ -12,6 +12,8 @@ typealias FoundBlocks = UnsafeMutableBufferPointer<FoundBlock>
 
 /// A set of keys of one look, by their indexes.
 private typealias KeySet = UInt32
+/// The room for the results of one look.
+typealias FoundRoom = InlineArray<32, FoundBlock>
 
 extension MemoryTier {
   /// So many keys at most are looked for at once: more misses than a processor has under way, and
