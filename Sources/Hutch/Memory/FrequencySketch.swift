@@ -41,6 +41,7 @@ struct FrequencySketch: ~Copyable {
 
   /// Smaller by a power of two, for so much thinner a sample of the keys: it errs and forgets
   /// as the one for all of them.
+  @inline(never)
   init(capacity: Int, thinning: Int) throws(Failure) {
     wordCount = capacity == 0 ? 0 : max(64, FrequencySketch.wordCount(capacity) / thinning)
     lineMask = (wordCount &- 1) & ~7

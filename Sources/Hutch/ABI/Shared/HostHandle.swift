@@ -20,6 +20,7 @@ func reference<T: AnyObject>(_ pointer: OpaquePointer, _ type: T.Type) -> Unmana
 }
 
 /// The object behind a pointer, if it can be used.
+@inline(never)
 func checked<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) throws(Failure) -> T {
   guard let pointer else { throw .invalid(T.isMissing) }
   let object = reference(pointer, type).takeUnretainedValue()
