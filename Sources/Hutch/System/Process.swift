@@ -49,6 +49,16 @@ enum Process {
     givesWay: Bool = true,
     _ body: (inout UnsafeMutablePointer<OpenDirectory>?) throws(Failure) -> R
   ) throws(Failure) -> R {
+    lockRegistry(givesWay: givesWay)
+    let state = hutch_process_state()!
+    defer { pthread_mutex_unlock(&state.pointee.lock) }
+    var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
+    return try body(&head)
+  }
+
+  @inline(never)
+  private static func lockRegistry(givesWay: Bool) {
     let state = hutch_process_state()!
     // A thread that opens and closes all the time would get the lock again before a fork wakes up.
     var rounds = 0
@@ -57,14 +67,10 @@ enum Process {
       usleep(1000)
     }
     pthread_mutex_lock(&state.pointee.lock)
-    defer { pthread_mutex_unlock(&state.pointee.lock) }
     if state.pointee.handlers == 0 {
       state.pointee.handlers = 1
       pthread_atfork({ Process.prepare() }, { Process.goOn() }, { Process.begin() })
     }
-    var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
-    defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
-    return try body(&head)
   }
 
   /// The pointer is a counted reference of the process. Its lock is held during `body`, which makes
