@@ -22,11 +22,19 @@ extension MemoryTier {
   /// As `get`, but no access.
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
-        return nil
-      }
-      return block.retained()
+      current(key, hash, in: &shard, shardHash, at: at)?.retained()
     }
+  }
+
+  /// An entry that counts. Under its shard's lock.
+  @inline(never)
+  func current(
+    _ key: Bytes, _ hash: UInt64, in shard: inout Shard, _ shardHash: UInt64, at: Moment
+  ) -> UnownedBlock? {
+    guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
+      return nil
+    }
+    return block
   }
 
   /// For a reader that has found nothing in the directory: as `peek`, but an entry counts also
@@ -61,10 +69,7 @@ extension MemoryTier {
   /// idle, else within minutes. No access.
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
-        return nil
-      }
-      return shard.record(block, at: at.time)
+      current(key, hash, in: &shard, shardHash, at: at).map { shard.record($0, at: at.time) }
     }
   }
 

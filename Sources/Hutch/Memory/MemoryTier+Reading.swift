@@ -71,8 +71,7 @@ extension MemoryTier {
   @inline(never)
   func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64 {
     with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else { return 0 }
-      return block.version
+      current(key, hash, in: &shard, shardHash, at: at)?.version ?? 0
     }
   }
 }
