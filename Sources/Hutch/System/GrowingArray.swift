@@ -3,7 +3,6 @@ import CSystem
 /// An array of plain values that reports when memory runs out, where Swift's own traps.
 struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   private var room = GrowingRoom()
-  private(set) var count = 0
 
   init() {}
 
@@ -15,13 +14,17 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
     room.memory?.assumingMemoryBound(to: Element.self)
   }
 
+  private(set) var count: Int {
+    get { room.count }
+    set { room.count = newValue }
+  }
+
   var isEmpty: Bool { count == 0 }
 
   @inline(never)
   mutating func append(_ element: Element) throws(Failure) {
-    if count == room.capacity { try room.grow(MemoryLayout<Element>.stride) }
-    memory.unsafelyUnwrapped[count] = element
-    count &+= 1
+    try room.add(MemoryLayout<Element>.stride).assumingMemoryBound(to: Element.self)
+      .pointee = element
   }
 
   /// Appends the element so many times.
@@ -106,6 +109,7 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
 private struct GrowingRoom {
   var memory: UnsafeMutableRawPointer?
   /// In elements, each of which has `stride` bytes.
+  var count = 0
   var capacity = 0
 
   @inline(never)
@@ -116,9 +120,11 @@ private struct GrowingRoom {
     capacity = wanted
   }
 
-  /// For one element more.
+  /// The place of one element more.
   @inline(never)
-  mutating func grow(_ stride: Int) throws(Failure) {
-    try grow(to: max(16, capacity * 2), stride)
+  mutating func add(_ stride: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    if count == capacity { try grow(to: max(16, capacity * 2), stride) }
+    defer { count &+= 1 }
+    return memory.unsafelyUnwrapped + count &* stride
   }
 }
