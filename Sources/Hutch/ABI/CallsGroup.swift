@@ -10,16 +10,17 @@ public func hutch_submit(
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     guard call != nil else { throw .invalid("call is NULL") }
     let given = try received(call, over: hutch_call())
-    func put(if condition: WriteCondition) throws(Failure) -> Handle.Submitted {
-      try submitPut(
+    let condition: WriteCondition? =
+      switch given.operation {
+      case UInt32(HUTCH_OPERATION_ADD): .absent
+      case UInt32(HUTCH_OPERATION_REPLACE): .present
+      case UInt32(HUTCH_OPERATION_COMPARE_AND_SWAP): .version(given.version)
+      default: nil
+      }
+    if let condition {
+      return try submitPut(
         handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
         if: condition, as: UInt8(given.operation), &spec, mayFinishNow: now)
-    }
-    switch given.operation {
-    case UInt32(HUTCH_OPERATION_ADD): return try put(if: .absent)
-    case UInt32(HUTCH_OPERATION_REPLACE): return try put(if: .present)
-    case UInt32(HUTCH_OPERATION_COMPARE_AND_SWAP): return try put(if: .version(given.version))
-    default: break
     }
     let made = try given.made(options?.pointee.context)
     return try handle.submit(
@@ -37,10 +38,6 @@ private struct MadeCall {
 
 extension hutch_call {
   fileprivate func keyBytes() throws(Failure) -> Bytes { try checkedKey(key, key_size) }
-
-  private func checkedKeys() throws(Failure) -> ManyBytes {
-    try checkedMany(keys, key_sizes, count, areKeys: true)
-  }
 
   /// The call with copies of its arguments, which are checked here. `context`: the task's.
   fileprivate func made(_ context: UnsafeMutableRawPointer?) throws(Failure) -> MadeCall {
@@ -141,7 +138,10 @@ extension hutch_call {
         }
         return call.path == nil ? .notFound : .done
       }
-    default: return try madeOfMany(copies)
+    case UInt32(HUTCH_OPERATION_GET_MANY), UInt32(HUTCH_OPERATION_REMOVE_MANY),
+      UInt32(HUTCH_OPERATION_PUT_MANY):
+      return try madeOfMany(copies)
+    default: throw .unknown("hutch_submit does not make this operation", operation)
     }
   }
 
@@ -157,21 +157,18 @@ extension hutch_call {
       }
       return MadeCall(call: call, isOfKey: false, writes: isWrite)
     }
+    let keys = try copies.copy(try checkedMany(self.keys, key_sizes, count, areKeys: true))
     switch operation {
     case UInt32(HUTCH_OPERATION_GET_MANY):
-      let keys = try copies.copy(try checkedKeys())
       return made { (handle) throws(Failure) in try handle.cache.get(keys, in: handle.scope) }
     case UInt32(HUTCH_OPERATION_REMOVE_MANY):
-      let keys = try copies.copy(try checkedKeys())
       return made { (handle) throws(Failure) in try handle.cache.remove(keys, in: handle.scope) }
-    case UInt32(HUTCH_OPERATION_PUT_MANY):
-      let keys = try copies.copy(try checkedKeys())
+    default:
       let values = try copies.copy(try checkedMany(values, value_sizes, count, areKeys: false))
       let spec = try copies.copy(try .given(put_options))
       return made { (handle) throws(Failure) in
         try handle.cache.put(keys, values, spec, in: handle.scope)
       }
-    default: throw .unknown("hutch_submit does not make this operation", operation)
     }
   }
 }
