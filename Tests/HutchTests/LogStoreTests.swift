@@ -137,7 +137,11 @@ import Testing
       }
       let last = members[5]
       for chosen in 0..<32 {
-        last.earlier = (0..<5).filter { chosen >> $0 & 1 == 1 }.map { members[$0] }
+        last.earlier = nil
+        for i in 0..<5 where chosen >> i & 1 == 1 {
+          members[i].earlier = last.earlier
+          last.earlier = members[i]
+        }
         expect(last.isAlone() == (chosen == 31) && !last.isSole())
       }
     }

@@ -41,10 +41,9 @@ final class LogMember {
   let stopped = Atomic<UInt32>(0)
   /// True after a fork: another process has `common` too.
   private(set) var isCommon = false
-  /// The members that this process was before, in stores that have gone out of service. They keep
-  /// their numbers, since a write may still be under way there. Set before anything else uses the
-  /// member.
-  var earlier: [LogMember] = []
+  /// The member that this process was before, in a store that has gone out of service. It keeps its
+  /// number, since a write may still be under way there. Set before anything else uses the member.
+  var earlier: LogMember?
 
   static let name: StaticString = "hutch.lock"
 
@@ -142,8 +141,11 @@ final class LogMember {
   private func areOwn(_ first: Int, _ last: Int) -> Bool {
     // The kernel names any of them.
     guard first <= last, let other = otherMember(first, last) else { return true }
-    return earlier.contains { $0.number == other && $0.isOfFile(of: self) }
-      && areOwn(first, other - 1) && areOwn(other + 1, last)
+    var own = earlier
+    while let member = own, member.number != other || !member.isOfFile(of: self) {
+      own = member.earlier
+    }
+    return own != nil && areOwn(first, other - 1) && areOwn(other + 1, last)
   }
 
   /// The number of another member, from `first` to `last`.

@@ -50,8 +50,9 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   // Protected by `stateLock`, down to `hasBars`.
 
-  /// All stores of this object, which keeps them mapped.
-  private var stores: [LogStore] = []
+  /// The newest store. It keeps the earlier ones, and so their memory mapped.
+  private var newest: LogStore?
+  private var storeCount = 0
   /// The directory of the newest store, or the one in which a store is to be opened.
   private(set) var place: Directory
   /// The reason why the store is out of service.
@@ -98,7 +99,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   var looseOfOthers = 0
 
   // The last, as in DiskTier.
-  /// Protects the fields from `stores` to `hasBars`.
+  /// Protects the fields from `newest` to `hasBars`.
   let stateLock = Lock()
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock = Lock()
@@ -166,8 +167,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
         throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
       }
     }
-    let isFirst = stateLock.withLock { stores.isEmpty }
-    guard stateLock.withLock({ stores.count < LogStorage.mostStores }) else {
+    let isFirst = stateLock.withLock { newest == nil }
+    guard stateLock.withLock({ storeCount < LogStorage.mostStores }) else {
       throw Failure(.tierDown, "the directory was removed or replaced too often")
     }
     let store = try LogStore.open(
@@ -177,7 +178,9 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {
       store.livePolicy.store(policy.rawValue, ordering: .relaxed)
-      stores.append(store)
+      store.earlier = newest
+      newest = store
+      storeCount += 1
       place = directory
       reason = nil
       current.store(
@@ -190,7 +193,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   private func meet(_ store: LogStore, isSole: Bool) throws(Failure) {
     store.clock = clock
     store.agesActOnTrim = options.limits.ages.actOnTrim
-    store.member.earlier = stateLock.withLock { stores.map { $0.member } }
+    store.member.earlier = stateLock.withLock { newest }?.member
     try shared.attach(
       store.indexFile.number, store.words, isSole: isSole,
       isAlone: isSole || store.member.isAlone())
@@ -211,7 +214,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     let path = try? Directory.unopened(path: place.path)
     stateLock.withLock {
       current.store(0, ordering: .releasing)
-      stores = []
+      newest = nil
+      storeCount = 0
       if let path { place = path }
     }
   }
@@ -221,7 +225,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   func setPolicy(_ policy: EvictionPolicy) {
     stateLock.withLock {
       livePolicy.store(policy.rawValue, ordering: .relaxed)
-      stores.last?.livePolicy.store(policy.rawValue, ordering: .relaxed)
+      newest?.livePolicy.store(policy.rawValue, ordering: .relaxed)
     }
   }
 

@@ -102,6 +102,8 @@ import Synchronization
 final class LogStore: @unchecked Sendable {
   let directory: Directory
   let member: LogMember
+  /// The store that its LogStorage had before this one.
+  var earlier: LogStore?
   let indexFile: Descriptor
   let logFile: Descriptor
   /// True if the files are on tmpfs.
