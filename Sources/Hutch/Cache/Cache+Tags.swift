@@ -105,13 +105,15 @@ extension Cache {
     _ removed: inout UInt64, _ failure: inout Failure?
   ) {
     var pending: [SubmittedRemoval] = []
-    var again: [Int] = []
+    var indexes = GrowingArray<Int>()
     for index in 0..<keys.count {
       do throws(Failure) {
+        // Nothing may fail once a removal has been submitted.
+        try indexes.reserve(keys.count)
         let removal = try submitRemoval(keys[index], tagged: tag, in: scope, storage)
         guard let removal else { continue }
         pending.append(removal)
-        again.append(index)
+        try indexes.append(index)
       } catch {
         if failure == nil { failure = error }
       }
@@ -124,7 +126,7 @@ extension Cache {
             break
           }
           guard pending[place].isUnmet,
-            let next = try submitRemoval(keys[again[place]], tagged: tag, in: scope, storage)
+            let next = try submitRemoval(keys[indexes[place]], tagged: tag, in: scope, storage)
           else { break }
           events.awaitDelivery(pending[place].pending)
           pending[place] = next
