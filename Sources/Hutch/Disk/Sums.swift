@@ -51,6 +51,7 @@ struct Sums {
   static let more: Int32 = 6
 
   /// The current row of `query`.
+  @inline(never)
   init(_ statement: Statement) {
     generation = statement.integer(0)
     count = statement.integer(1)
