@@ -1402,8 +1402,9 @@ HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
  *   - A failure reaches all callers that wait. The cache then forgets it, unless the
  *     leader's options ask to remember it.
  *   - A call returns HUTCH_DEADLOCK if it would wait for a load that waits for the caller's
- *     own load, directly or over several keys. Within a loader, loads by the same thread
- *     count as the loader's own. For other loads see `parent` below.
+ *     own load, directly or over several keys of the cache. Within a loader, loads by the
+ *     same thread count as the loader's own, also after it has answered. For other loads see
+ *     `parent` below.
  *
  * A cache in one process makes one load of a key at a time; each of its tier views does so
  * for itself. Timeouts are real time, whatever clock the options of the cache name. Ages
@@ -1586,8 +1587,8 @@ typedef struct hutch_event {
   uint32_t cause;      /* HUTCH_CAUSE_* */
   uint32_t tiers;      /* the HUTCH_TIER_* concerned, or'd */
   hutch_status status; /* of TIER_DOWN: why; else HUTCH_OK */
-  uint64_t version;    /* of the entry added or removed; WILL_ADD: 0, since the put
-                          draws its version later */
+  uint64_t version;    /* of the entry added or removed; WILL_ADD: 0 if the put draws
+                          its version later, as hutch_put does */
   const void *key;     /* NULL for events that are not about an entry */
   size_t key_size;
   hutch_value *value;  /* of the entry added or removed; hutch_value_retain keeps it.
@@ -1615,20 +1616,23 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  * that this call evicts may then come after this call has returned.
  *
  * The events of a key come in the order of its versions, each exactly once. A put makes
- * WILL_ADD before it is done. Then it makes WILL_REMOVE and DID_REMOVE for an entry that it
- * replaces, and DID_ADD if a tier stored the value. A removal makes WILL_REMOVE before it
- * is done and DID_REMOVE after it; a removal of an absent key makes no event. For
- * evictions, expiry and replacement, both events come after the entry has left. Each tier
- * makes events of its own evictions and expiries: an entry may leave memory, and later the
- * disk. A get that brings a value into memory makes no event. If the disk tier gets an
- * entry that was in memory only (HUTCH_WRITE_ON_EVICTION), that is DID_ADD with
- * HUTCH_CAUSE_WRITTEN_BACK; it comes before memory's eviction. A touch makes no event, except
- * through a view of the disk tier: what memory has of the entry goes, as by an eviction. A
- * clear makes WILL_CLEAR and DID_CLEAR, and between them DID_REMOVE for each entry that
- * memory had. If the tiers evict an entry while a call removes it, either the call finds the
- * entry and DID_REMOVE says so, or the call answers HUTCH_NOT_FOUND. Where processes share,
- * what memory has of an entry that is no more the newest is told, without its value, when it
- * goes.
+ * WILL_ADD before it is done. Then it makes WILL_REMOVE and DID_REMOVE for an entry
+ * that it replaces, and DID_ADD if a tier stored the value. A removal makes WILL_REMOVE
+ * before it is done and DID_REMOVE after it; a removal of an absent key makes no event.
+ * If several calls write a key at the same time, other events may come after the first
+ * event of a put or of a removal, and DID_REMOVE of a removal may tell of a newer entry
+ * than WILL_REMOVE, come without it, or not come. For evictions, expiry and
+ * replacement, both events come after the entry has left. Each tier makes events of its
+ * own evictions and expiries: an entry may leave memory, and later the disk. A get that
+ * brings a value into memory makes no event. If the disk tier gets an entry that was in
+ * memory only (HUTCH_WRITE_ON_EVICTION), that is DID_ADD with HUTCH_CAUSE_WRITTEN_BACK;
+ * it comes before memory's eviction. A touch makes no event, except through a view of
+ * the disk tier: what memory has of the entry goes, as by an eviction. A clear makes
+ * WILL_CLEAR and DID_CLEAR, and between them DID_REMOVE for each entry that memory had.
+ * If the tiers evict an entry while a call removes it, either the call finds the entry
+ * and DID_REMOVE says so, or the call answers HUTCH_NOT_FOUND. Where processes share,
+ * what memory has of an entry that is no more the newest is told, without its value,
+ * when it goes.
  *
  * HUTCH_UNSUPPORTED: kinds has a kind that is not defined. Since 0.1.
  */

@@ -588,6 +588,7 @@ typedef struct source {
   const char *needs;
   struct source *next;
   hutch_status got;
+  bool answers_first;   /* before it asks for `needs` */
 } source;
 
 static hutch_status load_from(void *context, const void *key, size_t key_size,
@@ -595,11 +596,13 @@ static hutch_status load_from(void *context, const void *key, size_t key_size,
   source *s = context;
   (void)key, (void)key_size;
   atomic_fetch_add(&s->runs, 1);
+  if (s->answers_first) CHECK_OK(fulfil(loading, s->text));
   if (s->needs) {
     hutch_value *value;
     s->got = hutch_load(s->cache, KEY(s->needs), load_from, s->next, NULL, &value);
     hutch_value_release(value);
   }
+  if (s->answers_first) return s->returns;
   if (s->text) CHECK_OK(fulfil(loading, s->text));
   else if (s->code) CHECK_OK(hutch_loading_fail(loading, s->code, "from the loader"));
   return s->returns;
@@ -667,6 +670,24 @@ TEST_EACH_KIND(a_loader_may_load) {
   c.needs = "c";
   CHECK_LOAD(HUTCH_OK, f->cache, "c", &c, NULL, "c");
   CHECK_EQUAL(HUTCH_DEADLOCK, c.got);
+}
+
+/* A load waits for the loader of a load that it needs, also when that one has answered or is of
+   another cache. */
+TEST_EACH_KIND(a_loader_may_not_wait_for_any_load_of_its_thread) {
+  source b = {.text = "b", .cache = f->cache, .needs = "a", .answers_first = true},
+         a = {.text = "a", .cache = f->cache, .needs = "b", .next = &b};
+  b.next = &a;
+  CHECK_LOAD(HUTCH_OK, f->cache, "a", &a, NULL, "a");
+  CHECK_EQUAL(HUTCH_DEADLOCK, b.got);
+  CHECK_OK(hutch_clear(f->cache));
+  hutch_cache *other = open_cache(NULL, NULL);
+  b.answers_first = false;
+  a.cache = other;
+  CHECK_LOAD(HUTCH_OK, f->cache, "a", &a, NULL, "a");
+  CHECK_EQUAL(HUTCH_DEADLOCK, b.got);
+  CHECK_EQUAL(2, a.runs);
+  CHECK_OK(hutch_close(other));
 }
 
 static hutch_status load_and_close(void *context, const void *key, size_t key_size,

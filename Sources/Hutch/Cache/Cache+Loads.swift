@@ -65,13 +65,12 @@ extension Cache {
   ) throws(Failure) -> LoadAnswer {
     let hash = memory.hash(key)
     let new = try Flight.make(key, hash, handle.scope)
-    let parent = parent ?? currentLoading
     let time = clock.now
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
     loads.lock.lock()
     let flight = loads.find(key, hash, in: handle.scope, at: time) ?? new
-    let joined = loads.join(flight, handle, spec, parent: parent, old)
+    let joined = loads.join(flight, handle, spec, parent: parent ?? currentLoading, old)
     let isFailed = flight.state == .failed
     let leads = joined?.leads ?? false
     loads.letGo()
@@ -94,11 +93,17 @@ extension Cache {
     return LoadAnswer(leads ? .notFound : .wouldBlock, nil, joined)
   }
 
-  /// The load whose loader this thread is within, if it is one of this cache.
+  /// The innermost load of this cache that leads and whose loader this thread is within. A load
+  /// further out waits too: for the loader of one that has answered or lost its lead, or for that
+  /// of another cache. The lock of the loads is held.
   private var currentLoading: Loading? {
-    guard let pointer = ThreadState.loading else { return nil }
-    let loading = Unmanaged<Loading>.fromOpaque(pointer).takeUnretainedValue()
-    return loading.handle.cache === self ? loading : nil
+    var next = ThreadState.loading
+    while let pointer = next {
+      let loading = Unmanaged<Loading>.fromOpaque(pointer).takeUnretainedValue()
+      if loading.handle.cache === self && loading.leads { return loading }
+      next = loading.outer
+    }
+    return nil
   }
 
   // MARK: wait
@@ -240,12 +245,12 @@ extension Cache {
   ) throws(Failure) {
     let key = loading.flight.key
     let this = Unmanaged.passUnretained(loading).toOpaque()
-    let outer = ThreadState.loading
+    loading.outer = ThreadState.loading
     ThreadState.loading = this
     let code = ThreadState.within(identity) {
       loader(context, key.baseAddress, key.count, OpaquePointer(this))
     }
-    ThreadState.loading = outer
+    ThreadState.loading = loading.outer
     guard loads.isOpen(loading) else { return }
     try loading.handle.check()
     if code == 0 {

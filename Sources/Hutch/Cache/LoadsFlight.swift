@@ -162,6 +162,10 @@ final class Loading {
   private var nextParked: Unmanaged<Loading>?
   private var previousParked: Unmanaged<Loading>?
 
+  /// The loading within whose loader this one's loader runs: valid until that returns, for its
+  /// thread alone.
+  var outer: UnsafeMutableRawPointer?
+
   /// The flight that needs this loading, and the lead within which it asked for it.
   private(set) var parent: Flight?
   private(set) var parentLead: UInt64 = 0
