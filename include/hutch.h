@@ -49,8 +49,8 @@
  *   The library is thread-safe: any thread may call any function at any time, also on the
  *   same handle, unless the function's comment says otherwise. A reference must not be
  *   used after its release. A put that has returned is seen by every later get. No
- *   function waits for a reader. The library calls no callback while it holds a lock of
- *   its own.
+ *   function waits for a reader, except a put for which a database's log has no room (see THE
+ *   DIRECTORY). The library calls no callback while it holds a lock of its own.
  *
  * The notes at the end of this header describe processes that share a directory, fork,
  * the directory itself, what a crash leaves, and write-on-eviction.
@@ -2118,8 +2118,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   descriptor of the file drops SQLite's locks (a rule of POSIX). The process must not have
  *   a second copy of SQLite that opens the file either. Another program may read the
  *   database. During one long read transaction of such a program the database's log grows.
- *   When the log is as large as the disk tier's limit of cost (1 GiB without a limit), puts
- *   answer HUTCH_OUTCOME_NO_SPACE until the transaction has ended.
+ *   When the log is as large as the disk tier's limit of cost (1 GiB without a limit), a put
+ *   waits up to a quarter of a second for the transaction's end, and puts answer
+ *   HUTCH_OUTCOME_NO_SPACE until it has ended.
  *
  * THE LOG STORE
  *   A directory of the kind HUTCH_STORAGE_LOG, which is the default of a new directory, has

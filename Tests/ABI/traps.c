@@ -162,6 +162,30 @@ TEST(the_log_stays_within_its_bound_while_nobody_reads) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A reader that has to wait for a processor in the midst of a read is not in the way for long. */
+static void read_or_put(void *context, int index) {
+  load *l = context;
+  uint64_t state = (uint64_t)index + 1;
+  if (index > 0) {
+    while (!atomic_load(&l->done)) get_number(l->disk, (uint32_t)(next_random(&state) % 100));
+    return;
+  }
+  for (int i = repeats(600); i > 0; i--)
+    put_filled(l->disk, (uint32_t)(next_random(&state) % 100), 3000, state);
+  atomic_store(&l->done, true);
+}
+
+TEST(reads_refuse_no_puts_where_the_log_is_small) {
+  load l = {.directory = scratch("log")};
+  hutch_options options = unlimited_options();
+  options.disk.cost = 500000;
+  hutch_cache *cache = open_cache(l.directory.text, &options);
+  l.disk = tier_of(cache, HUTCH_TIER_DISK);
+  run_threads(1 + 2 * READERS, read_or_put, &l);
+  hutch_cache_release(l.disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ---------------------------------------------------------------- sums */
 
 TEST(trap_13_sums_beyond_two_gigabytes) {

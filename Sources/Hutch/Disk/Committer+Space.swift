@@ -26,10 +26,22 @@ extension Committer {
       log: Int64(manifest.log))
   }
 
-  /// True if the log has reached its ceiling, and cannot be moved.
+  /// True if the log has reached its ceiling, and cannot be moved. A reader within a statement may
+  /// have to wait for a processor: it gets a quarter of a second. One that stays for longer costs
+  /// writes that time again after a pause alone.
   var isLogFull: Bool {
     guard let manifest, manifest.logUsed > SpaceLedger(limits).logCeiling else { return false }
-    return !checkpoint(manifest, .restarting)
+    var tries = fullPause.isUnderWay ? 1 : 250
+    while !checkpoint(manifest, .restarting) {
+      tries -= 1
+      if tries == 0 || !isUp {
+        fullPause.lengthen(from: 250_000_000)
+        return true
+      }
+      usleep(1000)
+    }
+    fullPause.end()
+    return false
   }
 
   /// A checkpoint that a commit owes. A reader that stays, such as a check of everything or another

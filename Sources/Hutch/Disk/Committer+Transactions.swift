@@ -54,7 +54,7 @@ extension Committer {
     for write in batch { bytes += write.charge }
     if keepReserve(bytes).isShort {
       refusePuts(batch, "less than min_free is free on the file system")
-    } else if isLogFull {
+    } else if bytes > 0 && isLogFull {
       refusePuts(batch, "a reader keeps the manifest's log from being moved")
     }
     var failure = attempt(counting: batch)

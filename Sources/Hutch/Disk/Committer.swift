@@ -64,6 +64,8 @@ final class Committer {
   var latestTime: Int64 = 0
   var space = FreeSpace()
   var logPause = LogPause()
+  /// As `logPause`, for a log that is full.
+  var fullPause = LogPause()
 
   /// Not under the writer lock: the leader's, which alone uses it.
   var batch: [QueuedWrite] = []

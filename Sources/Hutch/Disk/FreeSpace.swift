@@ -47,8 +47,8 @@ struct LogPause {
   var isUnderWay: Bool { length != 0 && Clock.read(CLOCK_MONOTONIC) < until }
 
   /// A reader is in the way again.
-  mutating func lengthen() {
-    length = min(max(1_000_000, 2 * length), 250_000_000)
+  mutating func lengthen(from least: Int64 = 1_000_000) {
+    length = min(max(least, 2 * length), 250_000_000)
     until = Clock.read(CLOCK_MONOTONIC) + length
   }
 
