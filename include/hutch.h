@@ -1429,7 +1429,8 @@ typedef struct hutch_load_options {
      failures take at most 1 MiB; the oldest is dropped first. 0: not remembered */
   int64_t negative_time_to_live;
   /* The load that needs this one, for hosts that do not load within a loader: the library
-     finds cycles by it. NULL: the load of the loader that makes the call, if any */
+     finds cycles by it. A load of another cache counts for nothing. NULL: the load of the
+     loader that makes the call, if any */
   hutch_loading *parent;
 } hutch_load_options;
 

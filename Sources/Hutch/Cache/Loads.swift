@@ -128,7 +128,8 @@ final class Loads {
     let now = Clock.read(CLOCK_MONOTONIC)
     let mayLead = flight.mayBeLed(at: now)
     if old != nil && !mayLead { return nil }
-    let parent = parent?.leads ?? false ? parent : nil
+    // One of another cache is under the lock of that cache's loads.
+    let parent = parent.flatMap { $0.handle.cache === handle.cache && $0.leads ? $0 : nil }
     if let parent, depends(flight, on: parent.flight) { return nil }
     let loading = Loading(handle, flight, spec, stale: old, at: now)
     if let parent { loading.link(to: parent) }
