@@ -1168,9 +1168,9 @@ typedef struct hutch_tier_stats {
   uint32_t reserved_1;
   uint64_t count;       /* entries held, as hutch_count */
   uint64_t cost;        /* bytes charged, as hutch_cost */
-  uint64_t hits;        /* gets that this tier answered */
+  uint64_t hits;        /* gets that this tier answered; on disk pops count too */
   uint64_t misses;      /* gets that it could not answer */
-  uint64_t puts;        /* values stored, promotions included */
+  uint64_t puts;        /* values stored, promotions and, in memory, touches included */
   uint64_t removals;    /* entries removed by hutch_remove and hutch_pop */
   uint64_t evictions;   /* entries evicted for a limit */
   uint64_t expirations; /* entries removed because they had expired */
@@ -1597,7 +1597,8 @@ typedef struct hutch_event {
                           removes by eviction, expiry or damage */
 } hutch_event;
 
-/* A listener. It may call any function; a function that waits returns HUTCH_DEADLOCK. */
+/* A listener. It may call any function; a function that waits, also a call that would wait for
+   another caller's load, returns HUTCH_DEADLOCK. */
 typedef void (*hutch_listener)(void *context, const hutch_event *event);
 
 /*
@@ -1663,8 +1664,8 @@ typedef struct hutch_log_record {
   char words[232];        /* what happened; UTF-8, ends with NUL */
 } hutch_log_record;
 
-/* A logger. It may call any function; a function that waits returns HUTCH_DEADLOCK. The
-   lines that its own calls cause come after it has returned. */
+/* A logger. It may call any function; a function that waits returns HUTCH_DEADLOCK, as in a
+   listener. The lines that its own calls cause come after it has returned. */
 typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
 
 /*

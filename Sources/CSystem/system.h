@@ -79,6 +79,7 @@ struct hutch_thread_state {
   struct hutch_callback *callback;  // the innermost one
   void *worker_of;      // the queue whose worker this thread is
   void *loading;        // the load whose loader this thread is within
+  void *telling;        // the cache whose events or lines of the log it delivers
   int32_t has_roster;   // it forks, and has the roster's lock
   int32_t inside;       // how many gates it is inside
   int32_t aside;        // in how many of them, the outermost ones, it has stepped aside

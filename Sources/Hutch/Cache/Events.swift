@@ -241,6 +241,9 @@ final class Events {
 
   @inline(never)
   private func deliverOwed() {
+    let outer = ThreadState.telling
+    ThreadState.telling = owner
+    defer { ThreadState.telling = outer }
     while true {
       var bits = owed.exchange(0, ordering: .acquiring)
       if bits == 0 { return }

@@ -279,6 +279,12 @@ enum ThreadState {
     #endif
   }
 
+  /// The cache whose events or lines of the log this thread delivers.
+  static var telling: UnsafeMutableRawPointer? {
+    get { hutch_thread_state()!.pointee.telling }
+    set { hutch_thread_state()!.pointee.telling = newValue }
+  }
+
   /// The load whose loader this thread is within; the caller of the loader holds the reference.
   static var loading: UnsafeMutableRawPointer? {
     get { hutch_thread_state()!.pointee.loading }
