@@ -478,6 +478,63 @@ typedef struct order {
   _Atomic uint64_t adds, puts;
 } order;
 
+/* Entries whose time to idle ends while threads read them that have looked at the clock before. */
+typedef struct idlers {
+  hutch_cache *disk;
+  _Atomic int64_t now;
+  _Atomic int left;       /* puts that are still to be made */
+  _Atomic int have[KEYS]; /* how many entries the disk has, as told */
+} idlers;
+static _Thread_local int64_t lag;
+
+static int64_t clock_of_idlers(void *context) {
+  return atomic_load(&((idlers *)context)->now) - lag;
+}
+
+static void count_entries(void *context, const hutch_event *event) {
+  idlers *i = context;
+  if (!(event->tiers & HUTCH_TIER_DISK)) return;
+  int change = event->kind == HUTCH_EVENT_DID_ADD ? 1 : -1;
+  atomic_fetch_add(&i->have[((const char *)event->key)[0] - '0'], change);
+}
+
+static void put_or_read(void *context, int index) {
+  idlers *i = context;
+  uint64_t state = (uint64_t)index + 1;
+  lag = index < 2 ? 0 : HUTCH_SECOND * 9 / 10;
+  while (atomic_load(&i->left) > 0) {
+    char key = (char)('0' + next_random(&state) % KEYS);
+    hutch_value *value = NULL;
+    if (index < 2) {
+      hutch_put_options options = put_options();
+      options.time_to_idle = HUTCH_SECOND;
+      atomic_fetch_add(&i->now, (int64_t)(next_random(&state) % (HUTCH_SECOND / 2)));
+      CHECK_OK(hutch_put(i->disk, &key, 1, "value", 5, &options, NULL));
+      atomic_fetch_sub(&i->left, 1);
+    } else if (hutch_get(i->disk, &key, 1, &value) == HUTCH_OK) hutch_value_release(value);
+  }
+}
+
+TEST(an_idle_entry_that_a_read_revives_is_told_when_it_is_replaced) {
+  idlers i = {.now = INT64_C(1700000000) * HUTCH_SECOND, .left = repeats(60000)};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  options.clock = clock_of_idlers;
+  options.clock_context = &i;
+  hutch_cache *cache = open_cache(scratch("idle").text, &options);
+  i.disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, count_entries,
+                              &i, NULL));
+  run_threads(4, put_or_read, &i);
+  hutch_trim_spec expired = {.struct_size = sizeof expired, .kind = HUTCH_TRIM_EXPIRED};
+  CHECK_OK(hutch_trim(cache, &expired, NULL));
+  for (char key = '0'; key < '0' + KEYS; key++)
+    CHECK_EQUAL(hutch_contains(i.disk, &key, 1) == HUTCH_OK, i.have[key - '0']);
+  hutch_cache_release(i.disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 static void check_order(void *context, const hutch_event *event) {
   order *o = context;
   if (!event->key) return;

@@ -118,14 +118,16 @@ extension Cache {
   }
 
   /// Whether the commit of a write has removed from the store what the write's event says, or may
-  /// have. Where processes share, the commit may have removed a newer entry: that of a write which
-  /// was not decided yet when this one was submitted. That entry is told by itself.
+  /// have. The commit may have removed a newer entry, or one where the event has none. Where
+  /// processes share, it is that of a write which was not decided yet when this one was submitted.
+  /// Or the entry had expired by then, and a read that had begun before has put its end off. Such
+  /// an entry is told by itself.
   func hasLeftDisk(
     _ pending: Events.Pending?, _ write: borrowing StoreWrite, _ cause: Event.Cause
   ) -> Bool {
     let result = write.result
     if result.isUnmet { return false }
-    guard coherence != nil, let pending, result.existed, result.existing > pending.goneVersion,
+    guard let pending, result.existed, result.existing > pending.goneVersion,
       let key = write.entry?.key
     else { return result.existed || result.failure != nil }
     tellGone(key, write.hash, result.existing, cause)
