@@ -515,14 +515,15 @@ static void put_or_read(void *context, int index) {
   }
 }
 
-TEST(an_idle_entry_that_a_read_revives_is_told_when_it_is_replaced) {
-  idlers i = {.now = INT64_C(1700000000) * HUTCH_SECOND, .left = repeats(60000)};
+static void revive(uint32_t storage, int puts) {
+  idlers i = {.now = INT64_C(1700000000) * HUTCH_SECOND, .left = puts};
   hutch_options options = unlimited_options();
-  options.storage = HUTCH_STORAGE_LOG;
+  options.storage = storage;
   options.sharing = HUTCH_SHARING_EXCLUSIVE;
   options.clock = clock_of_idlers;
   options.clock_context = &i;
-  hutch_cache *cache = open_cache(scratch("idle").text, &options);
+  path directory = scratch("idle");
+  hutch_cache *cache = open_cache(directory.text, &options);
   i.disk = tier_of(cache, HUTCH_TIER_DISK);
   CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, count_entries,
                               &i, NULL));
@@ -533,6 +534,12 @@ TEST(an_idle_entry_that_a_read_revives_is_told_when_it_is_replaced) {
     CHECK_EQUAL(hutch_contains(i.disk, &key, 1) == HUTCH_OK, i.have[key - '0']);
   hutch_cache_release(i.disk);
   CHECK_OK(hutch_close(cache));
+  remove_tree(directory.text);
+}
+
+TEST(an_idle_entry_that_a_read_revives_is_told_when_it_is_replaced) {
+  revive(HUTCH_STORAGE_LOG, repeats(60000));
+  revive(HUTCH_STORAGE_MIXED, repeats(10000));
 }
 
 static void check_order(void *context, const hutch_event *event) {

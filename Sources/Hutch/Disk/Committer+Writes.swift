@@ -36,6 +36,7 @@ extension Committer {
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
     var old = OldRow()
     write.expired = 0
+    write.result.existed = false
     if write.entry != nil {
       let manifest = transaction.manifest
       var isHeld = false
@@ -57,7 +58,6 @@ extension Committer {
     }
     switch write.kind {
     case .put, .remove:
-      write.result.existed = old.isThere && transaction.isAlive(old.row, write.key)
       if old.isThere, !write.result.existed, old.row.generation == transaction.meta.generation {
         if write.kind == .put {
           write.expired = old.row.record.version
@@ -94,14 +94,16 @@ extension Committer {
   }
 
   /// Whether the condition of a write holds for the entry that is there; its version is in the
-  /// write.
+  /// write, and whether it is alive. That is asked once for a write: a read may revive the entry at
+  /// any time.
   @inline(never)
   private func holds(
     _ write: QueuedWrite, _ old: OldRow, _ transaction: borrowing Transaction
   ) -> Bool {
     var version: UInt64 = 0
+    let isAlive = old.isThere && transaction.isAlive(old.row, write.key)
     // An entry of a codec that is not here is none for this cache.
-    if old.isThere, transaction.isAlive(old.row, write.key), options.knows(old.row.record.codec) {
+    if isAlive, options.knows(old.row.record.codec) {
       version = old.row.record.version
     } else if let copy = write.copy, shared.counters.mark(write.hash) == copy.mark {
       // The number is odd if this transaction has written the key before.
@@ -109,6 +111,7 @@ extension Committer {
     }
     write.result.existing = version
     write.result.isUnmet = !write.condition.holds(for: version)
+    write.result.existed = isAlive && !write.result.isUnmet
     return !write.result.isUnmet
   }
 
@@ -137,16 +140,15 @@ extension Committer {
   private func touch(
     _ write: QueuedWrite, _ old: OldRow, _ transaction: inout Transaction
   ) throws(Failure) {
-    write.result.existed = false
     guard old.isThere else { return }
     let found = old.row
     if let barred = write.barredBase, found.record.version <= barred {
+      write.result.existed = false
       return try transaction.delete(found)
     }
-    guard transaction.isAlive(found, write.key) else { return }
+    guard write.result.existed else { return }
     let record = write.times
     try transaction.touch(found, record)
-    write.result.existed = true
     noteEnd(record, &transaction)
   }
 
