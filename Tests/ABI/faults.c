@@ -792,6 +792,39 @@ TEST(what_a_failed_write_has_hidden_is_not_found) {
   }
 }
 
+/* A flush looks whether the directory is still there. False: no look was left to fail. */
+static bool flush_fails(uint32_t storage, bool lasts, long n) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.storage = storage;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(disk, "key", "value"));
+  fault.calls = LOOKS;
+  fault.code = EIO;
+  fault.lasts = lasts;
+  fault.fired = 0;
+  fault.left = n;
+  hutch_flush(cache);
+  fault.left = 0;
+  fault.lasts = false;
+  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
+  CHECK_TEXT(disk, "key", "value");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  remove_tree(directory.text);
+  return fault.fired;
+}
+
+TEST(a_store_stays_in_service_though_looks_at_the_directory_fail) {
+  long looks = 0;
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
+    for (int lasts = 0; lasts < 2; lasts++)
+      for (long n = 1; flush_fails(storage, lasts, n); n++) looks++;
+  CHECK(looks > 0);
+}
+
 /* That the disk was full once is no reason to make room after a later failure of another kind. */
 TEST(a_failed_write_makes_no_room_for_a_full_disk_before) {
   bool fired = true;

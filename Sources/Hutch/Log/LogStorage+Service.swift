@@ -27,9 +27,9 @@ extension LogStorage {
       if now >= nextTry.load(ordering: .relaxed) { _ = reopen() }
       return
     }
-    // If there is no memory for the path, the next look does it.
-    let own = Files.status(of: store.indexFile.number)
-    guard let isThere = try? store.directory.isAtPath(LogStore.indexName, own), !isThere
+    // If the file cannot be looked at, or there is no memory for the path, the next look does it.
+    guard let own = Files.status(of: store.indexFile.number),
+      let isThere = try? store.directory.isAtPath(LogStore.indexName, own), !isThere
     else { return }
     goDown(Failure(.tierDown, "the directory was removed or replaced"))
   }
