@@ -5,6 +5,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------ helpers */
@@ -665,6 +666,23 @@ TEST(a_close_does_not_wait_longer_than_its_deadline) {
   cache = open_cache(scratch("cache").text, &options);
   CHECK_EQUAL(0, count_of(cache));
   CHECK_OK(hutch_close(cache));
+}
+
+/* A build with AddressSanitizer sees that nothing is left of it. */
+TEST(a_port_needs_a_descriptor) {
+  enum { FEW = 256 };
+  int held[FEW], count = 0;
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const struct rlimit few = {FEW, limit.rlim_max};
+  CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  while ((held[count] = dup(0)) >= 0) count++;
+  hutch_port *port = NULL;
+  CHECK_STATUS(HUTCH_IO, hutch_port_create(&port));
+  CHECK(!port);
+  while (count > 0) close(held[--count]);
+  CHECK_OK(hutch_port_create(&port));
+  hutch_port_release(port);
 }
 
 TEST(trap_19_a_cache_given_up_with_tasks_queued_makes_their_completions) {

@@ -17,15 +17,22 @@ final class Copying {
   /// A store may keep so many accesses until they are written.
   private static let accessesBetweenFlushes: UInt64 = 1024
 
-  init(from source: Handle, to target: Handle) throws(Failure) {
+  private init(_ source: Handle, _ target: Handle, _ policy: WritePolicy) {
+    self.source = source
+    self.target = target
+    self.policy = policy
+  }
+
+  /// Embedded Swift does not free an object whose own initializer fails, hence one that delegates.
+  convenience init(from source: Handle, to target: Handle) throws(Failure) {
     guard source.cache !== target.cache else {
       throw Failure(.invalidArgument, "a cache is not copied into itself")
     }
-    self.source = source
-    self.target = target
     // What is hot in the target's memory stays there.
     let hasDisk = target.cache.storage != nil && target.scope != .memory
-    policy = try target.cache.target(of: hasDisk ? .disk : .standard, in: target.scope)
+    self.init(
+      source, target,
+      try target.cache.target(of: hasDisk ? .disk : .standard, in: target.scope))
   }
 
   func run() throws(Failure) {

@@ -47,9 +47,14 @@ final class LogMember {
 
   static let name: StaticString = "hutch.lock"
 
-  init(_ directory: Directory) throws(Failure) {
-    file = try LogMember.open(directory)
-    common = try LogMember.open(directory)
+  private init(_ file: consuming Descriptor, _ common: consuming Descriptor) {
+    self.file = file
+    self.common = common
+  }
+
+  /// Delegates: see Copying.
+  convenience init(_ directory: Directory) throws(Failure) {
+    self.init(try LogMember.open(directory), try LogMember.open(directory))
   }
 
   private static func open(_ directory: Directory) throws(Failure) -> Descriptor {

@@ -18,10 +18,13 @@ final class CompletionPort {
   /// See Process.forks.
   let forks = Process.forks
 
-  init() throws(Failure) {
+  private init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+  /// Delegates: see Copying.
+  convenience init() throws(Failure) {
     let descriptor = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
     guard descriptor >= 0 else { throw .system("cannot make an eventfd") }
-    self.descriptor = descriptor
+    self.init(descriptor)
     Process.watchForks()
   }
 
