@@ -709,10 +709,10 @@ TEST(a_value_whose_file_cannot_be_looked_at_stays) {
   }
 }
 
-/* A put is stored, and says so, though its n-th look at a file fails, or all looks from that one on:
-   that the directory is still there is not known then, but nothing says that it is gone. False: no
-   look was left to fail. */
-static bool put_fails(uint32_t storage, bool lasts, long n) {
+/* The n-th look at a file fails, or all looks from that one on, in a put or in a flush, which looks
+   whether the directory is still there. That is not known then, but nothing says that it is gone:
+   the store stays in service, and the put is stored and says so. False: no look was left to fail. */
+static bool looks_fail(uint32_t storage, bool flushes, bool lasts, long n) {
   path directory = scratch("cache");
   test_clock clock = {0};
   hutch_options options = unlimited_options();
@@ -729,12 +729,12 @@ static bool put_fails(uint32_t storage, bool lasts, long n) {
   fault.lasts = lasts;
   fault.fired = 0;
   fault.left = n;
-  hutch_status status = put_text(disk, "key", "newer");
+  hutch_status status = flushes ? hutch_flush(cache) : put_text(disk, "key", "newer");
   fault.left = 0;
   fault.lasts = false;
   CHECK_OK(status);
   CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
-  CHECK_TEXT(disk, "key", "newer");
+  CHECK_TEXT(disk, "key", flushes ? "older" : "newer");
   CHECK_TEXT(disk, "kept", "value");
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
@@ -742,13 +742,16 @@ static bool put_fails(uint32_t storage, bool lasts, long n) {
   return fault.fired;
 }
 
-TEST(a_put_is_stored_though_looks_at_the_directory_fail) {
+static void each_look_fails(bool flushes) {
   long looks = 0;
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
     for (int lasts = 0; lasts < 2; lasts++)
-      for (long n = 1; put_fails(storage, lasts, n); n++) looks++;
+      for (long n = 1; looks_fail(storage, flushes, lasts, n); n++) looks++;
   CHECK(looks > 0);
 }
+
+TEST(a_put_is_stored_though_looks_at_the_directory_fail) { each_look_fails(false); }
+TEST(a_store_stays_in_service_though_looks_at_the_directory_fail) { each_look_fails(true); }
 
 /* A write that failed has hidden the older value, which it could not remove. */
 TEST(what_a_failed_write_has_hidden_is_not_found) {
@@ -790,39 +793,6 @@ TEST(what_a_failed_write_has_hidden_is_not_found) {
     CHECK_OK(hutch_close(cache));
     remove_tree(directory.text);
   }
-}
-
-/* A flush looks whether the directory is still there. False: no look was left to fail. */
-static bool flush_fails(uint32_t storage, bool lasts, long n) {
-  path directory = scratch("cache");
-  hutch_options options = unlimited_options();
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  options.storage = storage;
-  hutch_cache *cache = open_cache(directory.text, &options);
-  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  CHECK_OK(put_text(disk, "key", "value"));
-  fault.calls = LOOKS;
-  fault.code = EIO;
-  fault.lasts = lasts;
-  fault.fired = 0;
-  fault.left = n;
-  hutch_flush(cache);
-  fault.left = 0;
-  fault.lasts = false;
-  CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
-  CHECK_TEXT(disk, "key", "value");
-  hutch_cache_release(disk);
-  CHECK_OK(hutch_close(cache));
-  remove_tree(directory.text);
-  return fault.fired;
-}
-
-TEST(a_store_stays_in_service_though_looks_at_the_directory_fail) {
-  long looks = 0;
-  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
-    for (int lasts = 0; lasts < 2; lasts++)
-      for (long n = 1; flush_fails(storage, lasts, n); n++) looks++;
-  CHECK(looks > 0);
 }
 
 /* That the disk was full once is no reason to make room after a later failure of another kind. */
