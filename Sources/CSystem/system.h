@@ -398,10 +398,10 @@ static inline int hutch_ofd_lock(int descriptor, short type) {
   return fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
-// The same on one byte of the file; `waits`: blocks until the lock is free.
-static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, int waits) {
+// The same on one byte of the file.
+static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte) {
   struct flock lock = hutch_flock(type, byte, 1);
-  return fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+  return fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
 // The same open file under another number.

@@ -87,7 +87,7 @@ final class WriterLock {
   /// Passes the door, or fails at once; then waits for the first turn. The caller ends the turn.
   func acquire(_ sharing: Sharing) throws(Failure) {
     let type = sharing == .exclusive ? F_WRLCK : F_RDLCK
-    guard hutch_ofd_lock_byte(door.number, Int16(type), Byte.door, 0) == 0 else {
+    guard hutch_ofd_lock_byte(door.number, Int16(type), Byte.door) == 0 else {
       let code = hutch_errno()
       if code == EAGAIN || code == EACCES {
         throw Failure(.busy, "another process has the directory open")
@@ -95,7 +95,7 @@ final class WriterLock {
       throw .system("cannot lock the directory", errno: code)
     }
     try beginTurn()
-    guard hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), Byte.presence, 0) == 0 else {
+    guard hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), Byte.presence) == 0 else {
       throw .system("cannot lock the directory")
     }
     keepsTurn = sharing == .exclusive
@@ -103,10 +103,7 @@ final class WriterLock {
 
   // MARK: turns
 
-  /// How long a member waits for another one's turn, in nanoseconds: longer than a busy disk takes
-  /// for a transaction. Only a process that was stopped (SIGSTOP) is waited for in vain: then the
-  /// next waits are short.
-  private static let patience: Int64 = 60_000_000_000
+  /// How long a member waits for another one's turn after a wait in vain, in nanoseconds.
   private static let shortPatience: Int64 = 20_000_000
 
   /// Waits until no other member writes. The system has no wait for a lock that ends by itself.
@@ -114,10 +111,7 @@ final class WriterLock {
     var tries = 0
     var end = Deadline(at: 0)
     while !tryTurn() {
-      let code = hutch_errno()
-      guard code == EAGAIN || code == EACCES || code == EINTR else {
-        throw .system("cannot lock the directory", errno: code)
-      }
+      try Directory.checkIsLocked()
       tries += 1
       // A turn is a transaction, shorter than the time that a sleeping thread takes to wake up.
       if tries <= 200 {
@@ -125,7 +119,7 @@ final class WriterLock {
         continue
       }
       if tries == 201 {
-        end = Deadline(after: isStopped ? WriterLock.shortPatience : WriterLock.patience)
+        end = isStopped ? Deadline(after: WriterLock.shortPatience) : .forAnotherProcess
       } else if end.hasPassed {
         isStopped = true
         throw WriterLock.busy
@@ -141,7 +135,7 @@ final class WriterLock {
   /// Takes the turn if no other member has it. False: `errno` has the reason.
   func tryTurn() -> Bool {
     if !hasTurn {
-      hasTurn = hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn, 0) == 0
+      hasTurn = hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn) == 0
       if hasTurn { isStopped = false }
     }
     return hasTurn
@@ -153,7 +147,7 @@ final class WriterLock {
   func endTurn() {
     guard hasTurn, !keepsTurn else { return }
     hasTurn = false
-    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), Byte.turn, 0)
+    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), Byte.turn)
   }
 
   /// True if no other member is present. The caller has the turn.
@@ -181,7 +175,7 @@ final class WriterLock {
   func makeForChild(_ directory: Directory) throws(Failure) -> Int32 {
     let made = Descriptor(owning: try WriterLock.open(directory, 0))
     guard belongs(to: directory),
-      hutch_ofd_lock_byte(made.number, Int16(F_RDLCK), Byte.presence, 0) == 0
+      hutch_ofd_lock_byte(made.number, Int16(F_RDLCK), Byte.presence) == 0
     else { throw .system("cannot lock the directory") }
     isDoorInherited = true
     return made.take()

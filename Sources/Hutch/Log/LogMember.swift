@@ -24,11 +24,6 @@ final class LogMember {
   private static let presence: Int64 = 9
   private static let checkpoint: Int64 = 10
   private static let members: Int64 = 16
-  /// How long an opening waits for another process's opening or closing, and a call with no lock
-  /// held for another process's checkpoint, in nanoseconds. The other process waits for the disk
-  /// meanwhile. This is longer than a busy disk takes: only a process that was stopped is waited
-  /// for in vain.
-  static let patience: Int64 = 60_000_000_000
 
   private let file: Descriptor
   /// An open file that has byte 9 locked. A forked child inherits it, and has it in common with its
@@ -101,14 +96,14 @@ final class LogMember {
   func beginOpening() throws(Failure) { try take(LogMember.opening) }
 
   func tryOpening() -> Bool {
-    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.opening, 0) == 0
+    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.opening) == 0
   }
 
   func endOpening() { give(LogMember.opening) }
 
   /// Keeps other processes from writing a checkpoint. False: one of them does.
   func tryCheckpoint() -> Bool {
-    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.checkpoint, 0) == 0
+    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.checkpoint) == 0
   }
 
   func endCheckpoint() { give(LogMember.checkpoint) }
@@ -119,12 +114,9 @@ final class LogMember {
   func endMaking() { give(LogMember.turn) }
 
   private func take(_ byte: Int64) throws(Failure) {
-    let end = Deadline(after: LogMember.patience)
-    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), byte, 0) != 0 {
-      let code = hutch_errno()
-      guard code == EAGAIN || code == EACCES || code == EINTR else {
-        throw .system("cannot lock the directory", errno: code)
-      }
+    let end = Deadline.forAnotherProcess
+    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), byte) != 0 {
+      try Directory.checkIsLocked()
       if end.hasPassed { throw Failure(.busy, "another process has the directory open") }
       usleep(200)
     }
@@ -132,7 +124,7 @@ final class LogMember {
 
   @inline(never)
   private func give(_ byte: Int64) {
-    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte, 0)
+    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte)
   }
 
   /// True if the directory has no other member. The caller opens or closes the directory.
@@ -170,7 +162,7 @@ final class LogMember {
   /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have.
   func join(keepsOthersOut: Bool = false) throws(Failure) {
     let kind = Int16(keepsOthersOut ? F_WRLCK : F_RDLCK)
-    guard hutch_ofd_lock_byte(common.number, kind, LogMember.presence, 0) == 0 else {
+    guard hutch_ofd_lock_byte(common.number, kind, LogMember.presence) == 0 else {
       throw Failure(.busy, "another process has the directory open")
     }
     try takeNumber()
@@ -179,7 +171,7 @@ final class LogMember {
   private func takeNumber() throws(Failure) {
     for candidate in 1...LogMember.most
     where hutch_ofd_lock_byte(
-      file.number, Int16(F_WRLCK), LogMember.members + Int64(candidate), 0) == 0
+      file.number, Int16(F_WRLCK), LogMember.members + Int64(candidate)) == 0
     {
       number = candidate
       return
@@ -218,7 +210,7 @@ final class LogMember {
     if isCommon {
       LogMember.replace(common.number)
     } else {
-      _ = hutch_ofd_lock_byte(common.number, Int16(F_UNLCK), LogMember.presence, 0)
+      _ = hutch_ofd_lock_byte(common.number, Int16(F_UNLCK), LogMember.presence)
     }
   }
 

@@ -74,7 +74,7 @@ extension LogStore {
   /// process keeps it from that for longer than a busy disk takes. The lock is not held.
   func writeNewCheckpoint() throws(Failure) {
     let begun = words.load(IndexAt.begun)
-    let end = Deadline(after: LogMember.patience)
+    let end = Deadline.forAnotherProcess
     while words.load(IndexAt.durable) <= begun && !isRebuilding {
       if try !writeCheckpoint() { try LogStore.awaitCheckpoint(until: end) }
     }

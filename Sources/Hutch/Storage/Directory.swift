@@ -182,6 +182,16 @@ final class Directory {
     return file.identity == there.identity
   }
 
+  /// After a lock of the directory was not taken: fails for another reason than that another open
+  /// file has it.
+  @inline(never)
+  static func checkIsLocked() throws(Failure) {
+    let code = hutch_errno()
+    guard code == EAGAIN || code == EACCES || code == EINTR else {
+      throw .system("cannot lock the directory", errno: code)
+    }
+  }
+
   /// Fails if there is no status for another reason than that the file is not there.
   private static func known(_ status: FileStatus?) throws(Failure) -> FileStatus? {
     if status == nil && !Files.isMissing { throw .system("cannot look at a file") }

@@ -12,6 +12,11 @@ struct Deadline {
     self.end = overflow || duration == Int64.max ? Int64.max : end
   }
 
+  /// Until when a call waits for another process that has a lock of a directory. That process waits
+  /// for the disk meanwhile, and this is longer than a busy disk takes: only a process that was
+  /// stopped (SIGSTOP) is waited for in vain.
+  static var forAnotherProcess: Deadline { Deadline(after: 60_000_000_000) }
+
   /// The sum of a point in time and a duration, both not negative; Int64.max: never.
   static func sum(_ time: Int64, _ duration: Int64) -> Int64 {
     let (end, overflow) = time.addingReportingOverflow(duration)
