@@ -73,6 +73,20 @@ static bool fails(int what) {
   return true;
 }
 
+/* From here on the n-th of these calls fails, or each from that one on (`lasts`). */
+static void begin_faults(int calls, int code, bool lasts, long n) {
+  fault.calls = calls;
+  fault.code = code;
+  fault.lasts = lasts;
+  fault.fired = 0;
+  fault.left = n;
+}
+
+static void end_faults(void) {
+  fault.left = 0;
+  fault.lasts = false;
+}
+
 #define REAL(name)                                              \
   static __typeof__(&name) real;                                \
   if (!real) {                                                  \
@@ -380,10 +394,7 @@ static bool run(int calls, int code, long n) {
   path directory = scratch("faults");
   test_clock clock = {0};
   model m = {.next_seed = 1};
-  fault.calls = calls;
-  fault.code = code;
-  fault.fired = 0;
-  fault.left = n;
+  begin_faults(calls, code, false, n);
   bool opened = open_it(&m, directory.text, &clock);
   if (opened) {
     script(&m, &clock);
@@ -404,7 +415,7 @@ static bool run(int calls, int code, long n) {
       for (int i = 0; i < KEYS; i++) m.entries[i].maybe_old = false;
   }
   bool fired = fault.fired;
-  fault.left = 0;
+  end_faults();
   CHECK(open_it(&m, directory.text, &clock));
   judge(&m, true);
   CHECK_SOUND(m.disk);
@@ -452,12 +463,9 @@ TEST(a_write_that_the_log_refuses_is_stored_to_the_mapping) {
   for (int i = 0; i < 3; i++) {
     void *data = filled(SIZE, (unsigned)i);
     CHECK_OK(hutch_put(disk, KEY(names[i]), data, SIZE, NULL, NULL));
-    fault.code = codes[i];
-    fault.fired = 0;
-    fault.left = 1;
-    fault.calls = WRITES;
+    begin_faults(WRITES, codes[i], false, 1);
     CHECK_OK(hutch_put(disk, KEY(names[0]), data, SIZE, NULL, NULL));
-    fault.calls = 0;
+    end_faults();
     CHECK(fault.fired);
     hutch_value *value = get_value(disk, names[0]);
     CHECK_BYTES(data, SIZE, hutch_value_data(value), hutch_value_size(value));
@@ -514,14 +522,11 @@ static bool opening_fails(uint32_t storage, bool was_closed, int calls, long n) 
   snprintf(words, sizeof words, "storage %u, closed %d, calls %d, call %ld", storage, was_closed,
            calls, n);
   check_note(words);
-  fault.calls = calls;
-  fault.code = EIO;
-  fault.fired = 0;
-  fault.left = n;
+  begin_faults(calls, EIO, false, n);
   const hutch_options options = {.struct_size = sizeof options};
   hutch_cache *cache = NULL;
   hutch_status status = hutch_open(directory.text, &options, &cache);
-  fault.left = 0;
+  end_faults();
   /* It is no other kind of directory, nor one of another version. */
   if (status != HUTCH_OK) CHECK(status == HUTCH_IO || status == HUTCH_BAD_DIRECTORY);
   CHECK((status == HUTCH_OK) == (cache != NULL));
@@ -574,14 +579,9 @@ static bool check_fails(bool lasts, long n) {
   static char words[64];
   snprintf(words, sizeof words, "lasts %d, call %ld", lasts, n);
   check_note(words);
-  fault.calls = READS;
-  fault.code = EIO;
-  fault.lasts = lasts;
-  fault.fired = 0;
-  fault.left = n;
+  begin_faults(READS, EIO, lasts, n);
   hutch_status status = hutch_check(cache, 0, NULL);
-  fault.left = 0;
-  fault.lasts = false;
+  end_faults();
   CHECK_STATUS(fault.fired ? HUTCH_IO : HUTCH_OK, status);
   CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
   check_rows(cache);
@@ -614,12 +614,9 @@ TEST(a_check_without_memory_removes_nothing) {
   bool fired = true;
   int failed = 0;
   for (long n = 1; fired; n++) {
-    fault.calls = MEMORY;
-    fault.code = ENOMEM;
-    fault.fired = 0;
-    fault.left = n;
+    begin_faults(MEMORY, ENOMEM, false, n);
     hutch_status status = hutch_check(cache, 0, NULL);
-    fault.left = 0;
+    end_faults();
     fired = fault.fired;
     if (status != HUTCH_OK) CHECK_STATUS(HUTCH_NO_MEMORY, status);
     failed += status != HUTCH_OK;
@@ -649,10 +646,7 @@ TEST(evictions_without_memory_leave_the_cache_whole) {
     hutch_cache *cache = open_cache(directory.text, &options);
     hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
     CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_ALL, count_event, &events, NULL));
-    fault.calls = MEMORY;
-    fault.code = ENOMEM;
-    fault.fired = 0;
-    fault.left = n;
+    begin_faults(MEMORY, ENOMEM, false, n);
     for (int i = 0; i < 300; i++) {
       char key[300];
       int size = snprintf(key, sizeof key, "%0*d", 1 + i * 7 % 280, i);
@@ -661,7 +655,7 @@ TEST(evictions_without_memory_leave_the_cache_whole) {
       CHECK(status == HUTCH_OK || (is_failure(status) && fault.fired));
       free(value);
     }
-    fault.left = 0;
+    end_faults();
     fired = fault.fired;
     CHECK_SOUND(disk);
     hutch_cache_release(disk);
@@ -686,12 +680,9 @@ TEST(a_value_whose_file_cannot_be_looked_at_stays) {
     int failed = 0, file = -1;
     bool fired = true;
     for (long n = 1; fired; n++) {
-      fault.calls = LOOKS;
-      fault.code = EIO;
-      fault.fired = 0;
-      fault.left = n;
+      begin_faults(LOOKS, EIO, false, n);
       hutch_status status = hutch_open_fd(disk, KEY("large"), &file);
-      fault.left = 0;
+      end_faults();
       fired = fault.fired;
       if (status == HUTCH_OK) {
         close(file);
@@ -724,14 +715,9 @@ static bool looks_fail(uint32_t storage, bool flushes, bool lasts, long n) {
   CHECK_OK(put_text(disk, "kept", "value"));
   CHECK_OK(put_text(disk, "key", "older"));
   let_notice(cache);
-  fault.calls = LOOKS;
-  fault.code = EIO;
-  fault.lasts = lasts;
-  fault.fired = 0;
-  fault.left = n;
+  begin_faults(LOOKS, EIO, lasts, n);
   hutch_status status = flushes ? hutch_flush(cache) : put_text(disk, "key", "newer");
-  fault.left = 0;
-  fault.lasts = false;
+  end_faults();
   CHECK_OK(status);
   CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
   CHECK_TEXT(disk, "key", flushes ? "older" : "newer");
@@ -765,16 +751,12 @@ TEST(what_a_failed_write_has_hidden_is_not_found) {
     hutch_cache *cache = open_cache(directory.text, &options);
     for (int how = 0; how < 4; how++) {
       CHECK_OK(put_text(cache, "key", "older"));
-      fault.calls = OPENS | NAMES | WRITES;
       /* HUTCH_NO_MEMORY would say that nothing has changed. */
-      fault.code = how % 2 ? ENOMEM : EIO;
-      fault.lasts = true;
-      fault.left = 1;
+      begin_faults(OPENS | NAMES | WRITES, how % 2 ? ENOMEM : EIO, true, 1);
       hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
       CHECK_STATUS(HUTCH_IO, put_size(disk, "key", LONG));
       hutch_cache_release(disk);
-      fault.left = 0;
-      fault.lasts = false;
+      end_faults();
       CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(cache, KEY("key")));
       hutch_value *value = NULL;
       switch (how) {
@@ -806,20 +788,15 @@ TEST(a_failed_write_makes_no_room_for_a_full_disk_before) {
     fill_directory(directory.text, HUTCH_STORAGE_MIXED, true);
     hutch_cache *cache = open_cache(directory.text, &options);
     hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-    fault.calls = READS | OPENS | WRITES | LOOKS;
-    fault.code = ENOSPC;
-    fault.fired = 0;
-    fault.left = n;
+    begin_faults(READS | OPENS | WRITES | LOOKS, ENOSPC, false, n);
     put_text(disk, "key", "value");
-    fault.left = 0;
+    end_faults();
     fired = fault.fired;
     for (int i = 0; i < KEYS; i++) CHECK_OK(put_text(disk, names[i], "value"));
     uint64_t count = count_of(disk);
-    fault.calls = WRITES;
-    fault.code = EIO;
-    fault.left = 1;
+    begin_faults(WRITES, EIO, false, 1);
     CHECK_STATUS(HUTCH_IO, put_text(disk, "other", "value"));
-    fault.left = 0;
+    end_faults();
     CHECK_EQUAL(count, count_of(disk));
     hutch_cache_release(disk);
     CHECK_OK(hutch_close(cache));
@@ -865,13 +842,10 @@ TEST(a_tier_that_comes_back_does_not_wait_for_its_own_lock) {
     CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
     CHECK_EQUAL(HUTCH_STATE_DOWN, stats_of(cache).disk.state);
     CHECK(rename(scratch("away").text, directory.text) == 0);
-    fault.calls = LOOKS;
-    fault.code = EIO;
-    fault.fired = 0;
-    fault.left = n;
+    begin_faults(LOOKS, EIO, false, n);
     count_of(cache);
     fired = fault.fired;
-    fault.left = 0;
+    end_faults();
     count_of(cache);
     CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
     CHECK_OK(put_text(cache, "key", "newer"));
@@ -903,12 +877,9 @@ static bool trim_fails(uint32_t kind, uint64_t amount, long n, bool *failed) {
   }
   hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = kind, .amount = amount};
   uint64_t removed = 0;
-  fault.calls = ALL;
-  fault.code = EIO;
-  fault.fired = 0;
-  fault.left = n;
+  begin_faults(ALL, EIO, false, n);
   hutch_status status = hutch_trim(disk, &spec, &removed);
-  fault.left = 0;
+  end_faults();
   CHECK(status == HUTCH_OK || (is_failure(status) && fault.fired));
   *failed |= status != HUTCH_OK && removed > 0;
   /* By a host's clock a tier that was down is back with the first count. */
