@@ -19,7 +19,8 @@ import Testing
   }
 
   private func check(_ names: [String], _ tier: MemoryTier, _ clock: Clock, _ words: Comment) {
-    let moment = clock.moment()
+    // Read once: of two reads of the clock the second may find that an entry has expired.
+    let moment = clock.moment().read
     let before = tier.stats
     let found = FoundBlocks.allocate(capacity: names.count)
     found.initialize(repeating: FoundBlock())
