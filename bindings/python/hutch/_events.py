@@ -118,6 +118,7 @@ class Event:
 
 Listener = Callable[[Event], Any]
 
+
 class _Told:
     """What a Listening keeps, which its cache keeps: the garbage collector sees both, where it would
     not see what C has."""
