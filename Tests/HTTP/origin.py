@@ -108,7 +108,7 @@ def serve(connection):
 
 
 def main():
-    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=512)
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), reuse_port=True, backlog=512)
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=serve, args=(connection,), daemon=True).start()

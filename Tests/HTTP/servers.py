@@ -4,7 +4,7 @@
 start makes certificates, starts nginx (HTTP/1.1, HTTP/2, TLS), a server that behaves badly on
 request, and one that a test tells what to answer, and returns when all answer.
 DIRECTORY/servers.txt then has a line "name value" for each port and each pin. They end with stop,
-or by themselves after five minutes.
+or by themselves after an hour: ctest starts them before all other tests.
 """
 
 import os
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from socket import create_connection, socket
+from socket import SO_REUSEPORT, SOL_SOCKET, create_connection, socket
 
-LIFE = 300
+LIFE = 3600
 HERE = Path(__file__).resolve().parent
 
 
@@ -75,14 +75,13 @@ def pin_of(folder, name):
 # ------------------------------------------------------------------ servers
 
 
-def free_ports(count):
-    held = [socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+def hold_port():
+    """A socket that has a port. It does not listen, and gives the port to no process but one of
+    this user that shares it on purpose, which the servers do."""
+    held = socket()
+    held.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def nginx_configuration(folder, ports, wire):
@@ -94,13 +93,13 @@ def nginx_configuration(folder, ports, wire):
                  f" location /wire/ {{ proxy_pass http://127.0.0.1:{wire}/;"
                  " proxy_http_version 1.1; proxy_redirect off; proxy_request_buffering off;"
                  " proxy_buffering off; }")
-    blocks = [f"server {{ listen 127.0.0.1:{ports['plain']}; {locations} }}",
-              f"server {{ listen 127.0.0.1:{ports['h2c']} http2; {locations} }}"]
+    blocks = [f"server {{ listen 127.0.0.1:{ports['plain']} reuseport; {locations} }}",
+              f"server {{ listen 127.0.0.1:{ports['h2c']} http2 reuseport; {locations} }}"]
     for name in ("good", "wrong", "old", "own", "asks"):
         certificate = "good" if name == "asks" else name
         asks = f"ssl_client_certificate {folder}/authority.pem; ssl_verify_client on;"
         blocks.append(
-            f"server {{ listen 127.0.0.1:{ports[name]} ssl http2;"
+            f"server {{ listen 127.0.0.1:{ports[name]} ssl http2 reuseport;"
             f" ssl_certificate {folder}/{certificate}.pem;"
             f" ssl_certificate_key {folder}/{certificate}.key;"
             f" {asks if name == 'asks' else ''} {locations} }}")
@@ -132,7 +131,8 @@ def start(folder):
         sys.exit("nginx is not installed: scripts/packages does that")
     names = ["plain", "h2c", "good", "wrong", "old", "own", "asks", "wire", "origin",
              "nobody"]
-    ports = dict(zip(names, free_ports(len(names))))
+    held = {name: hold_port() for name in names}
+    ports = {name: one.getsockname()[1] for name, one in held.items()}
     nginx_configuration(folder, ports, ports["wire"])
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
              "start_new_session": True}
@@ -141,7 +141,8 @@ def start(folder):
         subprocess.Popen(["timeout", str(LIFE), nginx, "-p", folder, "-c", folder / "nginx.conf",
                           "-e", folder / "nginx.log"], stderr=log, **quiet),
         *(subprocess.Popen(["timeout", str(LIFE), sys.executable, HERE / f"{name}.py",
-                            str(ports[name])], stderr=log, **quiet)
+                            str(ports[name])], stderr=log, pass_fds=[held["nobody"].fileno()],
+                           **quiet)
           for name in ("wire", "origin"))]
     (folder / "pids").write_text(" ".join(str(child.pid) for child in children))
     deadline = time.monotonic() + 30

@@ -353,7 +353,7 @@ def serve(connection):
 
 
 def main():
-    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=2048)
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), reuse_port=True, backlog=2048)
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=serve, args=(connection,), daemon=True).start()
