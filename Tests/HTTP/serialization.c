@@ -313,6 +313,15 @@ TEST(text_is_converted_from_its_charset) {
     CHECK_BYTES("\xc3\xa9", 2, out.text, out.text_size);
     hutch_http_task_release(task);
   }
+  /* The converter keeps a letter that an accent could follow, and joins the two. */
+  const char *kept[][2] = {{"/say?hex=6361&type=text/plain;charset=windows-1258", "ca"},
+                           {"/say?hex=63613f61ec&type=text/plain;charset=windows-1258",
+                            "ca?\xc3\xa1"}};
+  for (int index = 0; index < 2; index++) {
+    CHECK_OK(decoded(&text, 1, kept[index][0], &task, &out));
+    CHECK_BYTES(kept[index][1], strlen(kept[index][1]), out.text, out.text_size);
+    hutch_http_task_release(task);
+  }
   const char *wrong[] = {"/say?hex=e9&type=text/plain;charset=utf-8",
                          "/say?hex=e9&type=text/plain;charset=none",
                          "/say?hex=e9&type=text/plain;charset=latin1//IGNORE",

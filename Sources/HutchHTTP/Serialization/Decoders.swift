@@ -119,11 +119,16 @@ enum Charset {
     var left = text.count
     let room = try Allocation.bytes(4096)
     defer { free(room) }
-    while left > 0 {
+    var isOver = false
+    while !isOver {
       var target: UnsafeMutablePointer<CChar>? = room.assumingMemoryBound(to: CChar.self)
       var space = 4096
-      let failed = iconv(converter, &source, &left, &target, &space) == -1
+      // The last call gets what the converter keeps: a letter that an accent could follow.
+      let isLast = left == 0
+      let failed = (isLast ? iconv(converter, nil, nil, &target, &space)
+        : iconv(converter, &source, &left, &target, &space)) == -1
       if failed, hutch_errno() != E2BIG { return nil }
+      isOver = isLast && !failed
       try result.bytes.append(contentsOf: Bytes(start: room, count: 4096 - space))
       guard UInt64(result.bytes.count) <= configuration.maxBody else {
         throw Failure(.tooLarge, "the decoded body is larger than max_body")
