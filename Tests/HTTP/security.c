@@ -226,6 +226,20 @@ TEST(credentials_stay_with_their_origin) {
   end_session(session);
 }
 
+TEST(the_user_of_a_url_stays_within_its_origin) {
+  const char *targets[] = {"/basic", url_of("wire", "/basic")};
+  for (int index = 0; index < 2; index++) {
+    hutch_http_session *session = new_session(NULL);
+    hutch_http_request request = get(kept(
+        "http://ann:s3cret@%s%s", redirect_to("wire", "302", targets[index]) + strlen("http://"),
+        ""));
+    hutch_http_task *task = fetch(session, &request);
+    CHECK(body_has(task, "welcome"));
+    hutch_http_task_release(task);
+    end_session(session);
+  }
+}
+
 typedef struct answers {
   int asked, right_at, refuse_at;
   char scheme[16], realm[16];

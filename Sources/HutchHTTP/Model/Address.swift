@@ -12,14 +12,21 @@ enum Address {
     return try Text(text)
   }
 
-  /// The URL that a reference in a response to `base` means; nil: it is none of http or https, or
-  /// has a user.
+  /// The URL that a reference in a response to `base` means, with the user of `base` if both have
+  /// one origin; nil: it is none of http or https, or has a user of its own.
   static func resolve(
     _ reference: UnsafePointer<CChar>, against base: Text
   ) throws(Failure) -> Text? {
-    guard Syntax.isAddress(bytes(of: reference)), let url = Parsed(base.start),
-      url.set(reference), url.isHTTP, !url.has(CURLUPART_USER), !url.has(CURLUPART_PASSWORD)
+    guard Syntax.isAddress(bytes(of: reference)), let before = Parsed(base.start),
+      let url = Parsed(base.start)
     else { return nil }
+    url.removeUser()
+    guard url.set(reference), url.isHTTP, !url.has(CURLUPART_USER), !url.has(CURLUPART_PASSWORD)
+    else { return nil }
+    if url.hasSameOrigin(as: before) {
+      url.copy(CURLUPART_USER, of: before)
+      url.copy(CURLUPART_PASSWORD, of: before)
+    }
     guard let whole = url.part(CURLUPART_URL) else { throw .noMemory }
     defer { curl_free(whole) }
     return try Text(whole)
@@ -64,8 +71,7 @@ enum Address {
   private static func canonical(_ url: Text) throws(Failure) -> Text {
     guard let parsed = Parsed(url.start) else { throw .noMemory }
     parsed.remove(CURLUPART_FRAGMENT)
-    parsed.remove(CURLUPART_USER)
-    parsed.remove(CURLUPART_PASSWORD)
+    parsed.removeUser()
     guard let whole = parsed.part(CURLUPART_URL) else { throw .noMemory }
     defer { curl_free(whole) }
     let text = try Text(whole)
@@ -90,10 +96,8 @@ enum Address {
 
   /// True if both have one scheme, host and port.
   static func haveSameOrigin(_ a: Text, _ b: Text) -> Bool {
-    guard let a = Parsed(a.start), let b = Parsed(b.start), a.isSecure == b.isSecure else {
-      return false
-    }
-    return a.hasSame(CURLUPART_HOST, as: b) && a.hasSame(CURLUPART_PORT, as: b)
+    guard let a = Parsed(a.start), let b = Parsed(b.start) else { return false }
+    return a.hasSameOrigin(as: b)
   }
 }
 
@@ -120,6 +124,17 @@ private final class Parsed {
 
   func remove(_ part: CURLUPart) { curl_url_set(handle, part, nil, 0) }
 
+  func removeUser() {
+    remove(CURLUPART_USER)
+    remove(CURLUPART_PASSWORD)
+  }
+
+  func copy(_ part: CURLUPart, of other: Parsed) {
+    guard let text = other.part(part) else { return }
+    _ = set(part, text)
+    curl_free(text)
+  }
+
   /// The caller frees the text with `curl_free`.
   func part(_ part: CURLUPart) -> UnsafeMutablePointer<CChar>? {
     var text: UnsafeMutablePointer<CChar>?
@@ -142,7 +157,12 @@ private final class Parsed {
   var isSecure: Bool { isScheme("https") }
   var isHTTP: Bool { (isSecure || isScheme("http")) && has(CURLUPART_HOST) }
 
-  func hasSame(_ part: CURLUPart, as other: Parsed) -> Bool {
+  func hasSameOrigin(as other: Parsed) -> Bool {
+    isSecure == other.isSecure && hasSame(CURLUPART_HOST, as: other)
+      && hasSame(CURLUPART_PORT, as: other)
+  }
+
+  private func hasSame(_ part: CURLUPart, as other: Parsed) -> Bool {
     let mine = self.part(part)
     let others = other.part(part)
     defer {
