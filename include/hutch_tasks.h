@@ -248,8 +248,9 @@ enum {
  *
  * One place of the width is for the oldest task that waits, whatever its priority, so that
  * every task runs in the end. The other places are for the task of the highest priority,
- * and among equals for the oldest. A queue of width 1 runs tasks in the order of
- * submission. Since 0.1.
+ * and among equals for the one that has waited longest with it: a task whose priority is
+ * changed begins anew, and one behind others of its key begins when it may run. A queue of
+ * width 1 runs tasks in the order of submission. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hutch_queue **out);
 
