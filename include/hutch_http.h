@@ -139,7 +139,8 @@ typedef struct hutch_http_configuration {
   uint32_t redirects;            /* how many a request follows; 0: 20 */
   uint32_t reserved;
   int64_t connect_timeout;       /* for a connection with its TLS handshake; 0: 30 s */
-  int64_t idle_timeout;          /* without a byte in either direction; 0: 60 s */
+  int64_t idle_timeout;          /* without a byte in either direction, while the request has a
+                                    connection; 0: 60 s */
   int64_t total_timeout;         /* for a request from its start; 0: none */
   int64_t progress_interval;     /* between two reports of progress; 0: 100 ms */
   uint64_t max_headers;          /* bytes of a response's header lines; 0: 256 KiB */
@@ -195,9 +196,9 @@ enum {
  * 1. The callbacks and the completion are as for any task. A range
  * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
  * of the host are answered with code 304 by a fresh response. Requests with other conditions,
- * and resumed downloads, are made without the cache. A successful request of another method than
- * GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for Location and
- * Content-Location of the same origin.
+ * and resumed downloads, are made without the cache. A successful request of
+ * another method than GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for
+ * Location and Content-Location of the same origin.
  *
  * A body that goes to on_body or to a file is never whole in memory: if it is larger than 256 KiB,
  * it is written to a file of the disk tier while the host already reads, and a value of more than

@@ -39,7 +39,7 @@ typedef int (*hutch_curl_ready)(void *context, char *remote, char *local, int re
 static inline int hutch_curl_callbacks(
     CURL *easy, void *context, hutch_curl_bytes header, hutch_curl_bytes body,
     hutch_curl_bytes upload, hutch_curl_seek seek, hutch_curl_progress progress,
-    hutch_curl_ready ready) {
+    curl_opensocket_callback open, hutch_curl_ready ready) {
   return curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, header) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_HEADERDATA, context) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, body) == CURLE_OK &&
@@ -50,9 +50,26 @@ static inline int hutch_curl_callbacks(
          curl_easy_setopt(easy, CURLOPT_SEEKDATA, context) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, progress) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_XFERINFODATA, context) == CURLE_OK &&
+         curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open) == CURLE_OK &&
+         curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, context) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, ready) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_PREREQDATA, context) == CURLE_OK &&
          curl_easy_setopt(easy, CURLOPT_PRIVATE, context) == CURLE_OK;
+}
+
+// A socket for a connection; close-on-exec, which libcurl's own are not: a program that the host
+// starts would keep the connection.
+static inline curl_socket_t hutch_curl_socket(const struct curl_sockaddr *address) {
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+static inline curl_socket_t hutch_curl_open(void *context, curlsocktype purpose,
+                                            struct curl_sockaddr *address) {
+  (void)context, (void)purpose;
+  return hutch_curl_socket(address);
+}
+// The same for a transfer without callbacks.
+static inline int hutch_curl_opens(CURL *easy) {
+  return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, hutch_curl_open) == CURLE_OK;
 }
 
 // Of curl_easy_getinfo; 0 or NULL if libcurl does not know.

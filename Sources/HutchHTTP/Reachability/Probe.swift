@@ -19,7 +19,7 @@ final class Probe {
       hutch_curl_number(easy, CURLOPT_CONNECT_ONLY, 1) != 0,
       hutch_curl_number(easy, CURLOPT_FRESH_CONNECT, 1) != 0,
       hutch_curl_number(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0) != 0,
-      hutch_curl_number(easy, CURLOPT_NOSIGNAL, 1) != 0,
+      hutch_curl_number(easy, CURLOPT_NOSIGNAL, 1) != 0, hutch_curl_opens(easy) != 0,
       // The monitor's deadline ends a probe.
       hutch_curl_number(easy, CURLOPT_CONNECTTIMEOUT, 100_000) != 0,
       // Else the end of a probe would wait for the look-up of its name.

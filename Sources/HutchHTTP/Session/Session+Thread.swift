@@ -187,7 +187,7 @@ extension Session {
   // MARK: timeouts
 
   /// Looks at a transfer's timeouts when the first of them may pass.
-  private func watch(_ transfer: Transfer) {
+  func watch(_ transfer: Transfer) {
     nextCheck = min(nextCheck, transfer.deadline)
   }
 

@@ -76,10 +76,19 @@ extension Transfer {
     }
   }
 
+  /// A connection is to be made.
+  static var open: curl_opensocket_callback {
+    { context, _, address in
+      Transfer.of(context).getsConnection()
+      return hutch_curl_socket(address)
+    }
+  }
+
   /// The connection is there, and the request has not been sent.
   static var ready: hutch_curl_ready {
     { context, _, _, _, _ in
       let transfer = Transfer.of(context)
+      transfer.getsConnection()
       do throws(Failure) {
         try transfer.checkCertificate()
         return 0

@@ -35,7 +35,7 @@ extension Transfer {
     let context = Unmanaged.passUnretained(self).toOpaque()
     let isSet = hutch_curl_callbacks(
       easy, context, Transfer.header, Transfer.body, Transfer.upload, Transfer.seek,
-      Transfer.progress, Transfer.ready)
+      Transfer.progress, Transfer.open, Transfer.ready)
     if isSet == 0 || !options.areSet { throw .noMemory }
     if options.isRefused { throw .http(HUTCH_HTTP_TLS, "libcurl has no use for a TLS setting") }
   }

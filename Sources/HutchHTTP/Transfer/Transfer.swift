@@ -84,6 +84,9 @@ final class Transfer {
   /// CLOCK_MONOTONIC.
   private let began: Int64
   private var lastMove: Int64
+  /// The request at hand has a connection, or one is being made for it. Before that it waits for
+  /// other requests to the host (`connectionsPerHost`), or for the address of the host.
+  private var hasConnection = false
   var isPaused = false
 
   init(of task: HTTPTask) throws(Failure) {
@@ -115,6 +118,7 @@ final class Transfer {
   func begin() throws(Failure) {
     remove()
     isCounted = false
+    hasConnection = false
     step = nil
     next = nil
     headerBytes = 0
@@ -173,21 +177,44 @@ final class Transfer {
   /// When the transfer is to be looked at.
   var deadline: Int64 { min(limit, isPaused ? Int64.max : flight.lease.nextLook) }
 
-  /// When a timeout may pass.
+  /// When a timeout may pass. libcurl has the one for a connection, with the look-up of its name.
   private var limit: Int64 {
     let total = request.totalTimeout
     func sum(_ a: Int64, _ b: Int64) -> Int64 { Deadline.sum(a, b) }
     let last = total == 0 ? Int64.max : sum(began, total)
-    return isPaused || flight.isWaiting ? last : min(last, sum(lastMove, request.idleTimeout))
+    let mayBeIdle = isPaused || flight.isWaiting || !hasConnection
+    return mayBeIdle ? last : min(last, sum(lastMove, request.idleTimeout))
   }
 
-  /// The timeout that has passed.
+  /// The timeout that has passed; nil: none has, or a stored response answers in its place.
   func timeout(at now: Int64) -> Failure? {
     guard now >= limit else { return nil }
-    let isTotal = request.totalTimeout != 0 && now >= Deadline.sum(began, request.totalTimeout)
-    return isTotal
-      ? Failure(.timedOut, "the request took too long")
-      : Failure(.timedOut, "no byte moved for too long")
+    if request.totalTimeout != 0, now >= Deadline.sum(began, request.totalTimeout) {
+      return Failure(.timedOut, "the request took too long")
+    }
+    if isAnsweredInPlaceOfError() { return nil }
+    return Failure(.timedOut, "no byte moved for too long")
+  }
+
+  /// The server does not answer, and a stored response may stand in for that.
+  private func isAnsweredInPlaceOfError() -> Bool {
+    guard step == nil || step == .validation, let exchange, let stored = exchange.stored,
+      exchange.mayReplaceError
+    else { return false }
+    count()
+    remove()
+    hasConnection = false
+    leaveFlight(isAbandoned: false)
+    pending = .answer(stored, "fwd=stale")
+    continueSoon()
+    return true
+  }
+
+  /// libcurl makes a connection for the request at hand, or has one for it.
+  func getsConnection() {
+    hasConnection = true
+    hasMoved()
+    session.watch(self)
   }
 
   // MARK: the end of a request
