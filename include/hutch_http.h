@@ -195,8 +195,8 @@ enum {
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
  * 1. The callbacks and the completion are as for any task. A range
  * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
- * of the host are answered with code 304 by a fresh response. Requests with other conditions,
- * and resumed downloads, are made without the cache. A successful request of
+ * of the host are answered with code 304 by a fresh response. Requests with other conditions or
+ * with a header Host, and resumed downloads, are made without the cache. A successful request of
  * another method than GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for
  * Location and Content-Location of the same origin.
  *

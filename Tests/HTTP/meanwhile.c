@@ -65,6 +65,76 @@ TEST(a_request_that_waits_for_a_connection_is_not_idle) {
   stop(&r);
 }
 
+/* --------------------------------------------------- what belongs to a request */
+
+/* From here on the session of the rig has this header. */
+static void send_always(rig *r, const char *name, const char *value) {
+  hutch_http_header header = {name, value};
+  r->configuration.headers = &header;
+  r->configuration.header_count = 1;
+  end_session(r->session);
+  r->session = new_session(&r->configuration);
+  r->configuration.header_count = 0;
+}
+
+TEST(headers_of_the_session_are_those_of_each_request) {
+  static const struct { const char *header; const char *value; int code; int requests; } rows[] = {
+      {"Cache-Control", "no-cache", 200, 2}, {"Cache-Control", "max-age=0", 200, 2},
+      {"Pragma", "no-cache", 200, 2},        {"Cache-Control", "max-age=100", 200, 1},
+      {"If-None-Match", "\"1\"", 304, 1},    {"Range", "bytes=0-1", 206, 1},
+      {"If-Match", "\"1\"", 200, 2},         {"Authorization", "Basic YTpi", 200, 1}};
+  for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+    char name[64];
+    snprintf(name, sizeof name, "of_session_%zu", index);
+    check_note(rows[index].header);
+    rig r = start(name, 0);
+    tell(&r, "200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\nbody");
+    expect(&r, NULL, 200, "body", false);
+    send_always(&r, rows[index].header, rows[index].value);
+    CHECK_EQUAL(rows[index].code, answer_to(&r, NULL, 0).code);
+    CHECK_EQUAL(rows[index].requests, asked(&r));
+    stop(&r);
+  }
+  check_note(NULL);
+  rig r = start("of_session", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\n\nbody");
+  send_always(&r, "Cache-Control", "no-store");
+  expect(&r, NULL, 200, "body", false);
+  expect(&r, NULL, 200, "body", false);
+  /* The request's own take the place of it. */
+  expect(&r, "Cache-Control: max-age=100", 200, "body", false);
+  expect(&r, NULL, 200, "body", true);
+  stop(&r);
+}
+
+TEST(a_request_that_names_another_host_is_made_without_the_cache) {
+  rig r = start("other_host", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\n\nmine\n====\n"
+           "200 OK\nCache-Control: max-age=100\n\nother");
+  expect(&r, NULL, 200, "mine", false);
+  expect(&r, "Host: other.test", 200, "other", false);
+  CHECK(asked_with(&r, "host: other.test\n"));
+  expect(&r, NULL, 200, "mine", true);
+  stop(&r);
+}
+
+TEST(a_range_is_for_get_only) {
+  rig r = start("head_range", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\n\n0123456789");
+  expect(&r, NULL, 200, "0123456789", false);
+  hutch_http_header range = {"Range", "bytes=0-1"};
+  hutch_http_request request = request_of(&r);
+  request.method = "HEAD";
+  request.headers = &range;
+  request.header_count = 1;
+  hutch_http_task *task = fetch(r.session, &request);
+  CHECK_EQUAL(200, read_answer(task).code);
+  CHECK(header_is(task, "Content-Length", "10"));
+  hutch_http_task_release(task);
+  CHECK_EQUAL(1, asked(&r));
+  stop(&r);
+}
+
 /* ------------------------------------------------------------------ programs */
 
 /* Sockets of the internet that a program which this process starts would have too. */

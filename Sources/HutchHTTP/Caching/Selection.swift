@@ -10,7 +10,8 @@ enum Selection {
   /// 416.
   case noPart
 
-  init(_ asked: borrowing Fields, of stored: StoredResponse) {
+  /// `mayBePart`: the method is GET, the one for which a range is defined (RFC 9110, section 14.2).
+  init(_ asked: borrowing Fields, of stored: StoredResponse, mayBePart: Bool = true) {
     self = .whole
     if let part = stored.part {
       if let range = asked.value(of: "Range") {
@@ -26,9 +27,9 @@ enum Selection {
     {
       self = .unchanged
     }
-    guard case .whole = self, !stored.isDecoded, let range = asked.value(of: "Range") else {
-      return
-    }
+    guard case .whole = self, mayBePart, !stored.isDecoded,
+      let range = asked.value(of: "Range")
+    else { return }
     self = Selection.range(bytes(of: range), stored.bodySize)
   }
 

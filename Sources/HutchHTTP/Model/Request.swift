@@ -73,7 +73,7 @@ struct Request: ~Copyable {
       throw .invalid("what is decoded is in memory: no download, no on_body")
     }
     guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
-    let fields = try checkedFields(given.headers, given.header_count)
+    let fields = try fields(given, configuration.fields)
     guard !isResumable || fields.value(of: "Range") == nil else {
       throw .invalid("what is resumed has no range of its own")
     }
@@ -114,6 +114,20 @@ struct Request: ~Copyable {
   deinit {
     hutch_port_release(port)
     hutch_queue_release(queue)
+  }
+
+  /// The headers of the request, and those of the session that it does not have itself.
+  private static func fields(
+    _ given: hutch_http_request, _ sessions: borrowing Fields
+  ) throws(Failure) -> Fields {
+    var all = try checkedFields(given.headers, given.header_count)
+    let own = all.count
+    for index in 0..<sessions.count {
+      let name = sessions.name(index)
+      if (0..<own).contains(where: { Letters.areSame(all.name($0), name) }) { continue }
+      try all.append(name: bytes(of: name), value: bytes(of: sessions.value(index)))
+    }
+    return all
   }
 
   /// The body, and its media type if that is the library's to say.

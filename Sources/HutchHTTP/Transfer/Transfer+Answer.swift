@@ -14,7 +14,8 @@ extension Transfer {
     metrics.fromCache = 1
     response.version = stored.version
     if request.fields.value(of: "Range") == nil { response.place = stored.place }
-    let selection = Selection(request.fields, of: stored)
+    let isHead = Letters.areSame(method.start, "HEAD")
+    let selection = Selection(request.fields, of: stored, mayBePart: !isHead)
     var part = 0..<stored.bodySize
     var range = GrowingArray<UInt8>()
     switch selection {
@@ -47,7 +48,7 @@ extension Transfer {
     try text.append(number: state.lifetime - state.age)
     try append("Cache-Status", text)
     try decide()
-    if step == .response, part.count > 0, !Letters.areSame(method.start, "HEAD") {
+    if step == .response, part.count > 0, !isHead {
       moved(Int64(part.count), Int64(part.count), 0, 0)
       let isWhole = try stored.forEachPiece(part) { receive($0) }
       if !isWhole, failure == nil, destination.hostsStatus == nil {

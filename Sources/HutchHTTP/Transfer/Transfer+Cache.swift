@@ -49,10 +49,14 @@ extension Transfer {
     guard mode != UInt32(HUTCH_HTTP_CACHE_NONE), isMethod("GET") || isMethod("HEAD"),
       body == nil, !request.isResumable, request.fields.value(of: "If-Match") == nil,
       request.fields.value(of: "If-Unmodified-Since") == nil,
-      request.fields.value(of: "If-Range") == nil
+      request.fields.value(of: "If-Range") == nil, !asksAnotherHost
     else { return nil }
     return Exchange(cache, try HTTPCache.key(of: url), mode, request.fields)
   }
+
+  /// A header Host names the resource in place of the URL, by which responses are stored (RFC 9110,
+  /// section 7.1).
+  private var asksAnotherHost: Bool { sends("Host") }
 
   /// A response in memory that answers as it is, without a request before or behind it, for the
   /// thread that resumes the task; nil: the session's thread has to do it.
@@ -208,7 +212,7 @@ extension Transfer {
     exchange.draft = nil
     let control = cache.control(of: response.fields)
     let hasAuthorization =
-      login.server.user != nil || Address.hasUser(url) || sent("Authorization") != nil
+      login.server.user != nil || Address.hasUser(url) || sends("Authorization")
     guard !isMethod("HEAD"), response.code != 206 || isPartToStore,
       Storing.isAllowed(
         response, control, exchange.asked, isShared: cache.isShared,
@@ -257,7 +261,7 @@ extension Transfer {
 
   /// For a response to POST that may answer a later GET; nil: it may not.
   private func exchangeOfPost() throws(Failure) -> Exchange? {
-    guard let cache = configuration.cache, isMethod("POST"),
+    guard let cache = configuration.cache, isMethod("POST"), !asksAnotherHost,
       request.cacheMode != UInt32(HUTCH_HTTP_CACHE_NONE),
       request.cacheMode != 0 || cache.mode != UInt32(HUTCH_HTTP_CACHE_NONE),
       Storing.isAllowedForPost(

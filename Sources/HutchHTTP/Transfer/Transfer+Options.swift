@@ -113,13 +113,7 @@ extension Transfer {
     for index in 0..<request.fields.count {
       try add(request.fields.name(index), request.fields.value(index))
     }
-    for index in 0..<configuration.fields.count
-    where request.fields.value(of: configuration.fields.name(index)) == nil {
-      try add(configuration.fields.name(index), configuration.fields.value(index))
-    }
-    func has(_ name: StaticString) -> Bool {
-      request.fields.value(of: name) != nil || configuration.fields.value(of: name) != nil
-    }
+    func has(_ name: StaticString) -> Bool { request.fields.value(of: name) != nil }
     if let type = request.mediaType, body != nil, !has("Content-Type") {
       try add("Content-Type", type)
     }

@@ -3,10 +3,9 @@ import CSystem
 
 /// What a request sends in the headers that Vary names (RFC 9111, section 4.1).
 extension Transfer {
-  /// The first value of a header that the host has set; nil: it is not sent.
-  func sent(_ name: StaticString) -> UnsafePointer<CChar>? {
-    if isForeign && isPrivate(literal(name)) { return nil }
-    return request.fields.value(of: name) ?? configuration.fields.value(of: name)
+  /// The request at hand has a header that the host has set.
+  func sends(_ name: StaticString) -> Bool {
+    request.fields.value(of: name) != nil && !(isForeign && isPrivate(literal(name)))
   }
 
   /// Appends "=" and the values of a header, joined; nothing: it is not sent.
@@ -15,7 +14,6 @@ extension Transfer {
   ) throws(Failure) {
     if isForeign && isPrivate(name) { return }
     try append(request.fields, name, to: &text)
-    if text.isEmpty { try append(configuration.fields, name, to: &text) }
     // What libcurl sends of itself is the same for all requests with the flag.
     if text.isEmpty, request.acceptsCompressed, Letters.areSame(name, "Accept-Encoding") {
       try text.append("=*")
