@@ -198,7 +198,8 @@ enum {
  * of the host are answered with code 304 by a fresh response. Requests with other conditions or
  * with a header Host, and resumed downloads, are made without the cache. A successful request of
  * another method than GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for
- * Location and Content-Location of the same origin.
+ * Location and Content-Location of the same origin; what this session has asked for before, and
+ * has not got yet, is not stored then.
  *
  * A body that goes to on_body or to a file is never whole in memory: if it is larger than 256 KiB,
  * it is written to a file of the disk tier while the host already reads, and a value of more than

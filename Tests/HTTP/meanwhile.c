@@ -9,6 +9,69 @@
 
 static void go(rig *r) { hutch_http_task_release(control(r, "GET", "go", NULL)); }
 
+/* A request of the rig with this method, which the origin answers at once. */
+static void send_method(rig *r, const char *method) {
+  hutch_http_request request = request_of(r);
+  request.method = method;
+  hutch_http_task_release(fetch(r->session, &request));
+}
+
+/* ----------------------------------------------------------------- a change */
+
+TEST(a_validation_answers_though_the_resource_is_changed_meanwhile) {
+  rig r = start("changed_validation", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=0\nETag: \"1\"\n\none\n====\n"
+           "hold 304 Not Modified\nETag: \"1\"\n\n\n====\n200 OK\n\nchanged");
+  expect(&r, NULL, 200, "one", false);
+  hutch_http_request request = request_of(&r);
+  hutch_http_task *task = begin(r.session, &request);
+  while (asked(&r) < 2) continue;
+  send_method(&r, "POST");
+  go(&r);
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  answer a = read_answer(task);
+  /* The host has asked for no condition, so no 304 is its answer. */
+  CHECK(a.code == 200 && a.from_cache && strcmp(a.body, "one") == 0);
+  hutch_http_task_release(task);
+  CHECK_EQUAL(504, answer_to(&r, NULL, HUTCH_HTTP_CACHE_ONLY).code);
+  stop(&r);
+}
+
+TEST(a_response_that_may_be_of_before_a_change_is_not_stored) {
+  rig r = start("changed_response", 0);
+  tell(&r, "hold 200 OK\nCache-Control: max-age=100\n\none\n====\n200 OK\n\nchanged\n====\n"
+           "200 OK\nCache-Control: max-age=100\n\ntwo");
+  hutch_http_request request = request_of(&r);
+  hutch_http_task *task = begin(r.session, &request);
+  while (asked(&r) < 1) continue;
+  send_method(&r, "DELETE");
+  go(&r);
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  CHECK(strcmp(read_answer(task).body, "one") == 0);
+  hutch_http_task_release(task);
+  expect(&r, NULL, 200, "two", false);
+  expect(&r, NULL, 200, "two", true);
+  stop(&r);
+}
+
+TEST(the_rest_of_a_part_is_not_put_to_it_after_a_change) {
+  rig r = start("changed_part", 0);
+  tell(&r, "206 Partial Content\nCache-Control: max-age=100\nETag: \"1\"\n"
+           "Content-Range: bytes 0-3/8\n\n0123\n====\n"
+           "hold 206 Partial Content\nETag: \"1\"\nContent-Range: bytes 4-7/8\n\n4567\n====\n"
+           "200 OK\n\nchanged\n====\n200 OK\nETag: \"2\"\n\nnew");
+  expect(&r, "Range: bytes=0-3", 206, "0123", false);
+  hutch_http_request request = request_of(&r);
+  hutch_http_task *task = begin(r.session, &request);
+  while (asked(&r) < 2) continue;
+  send_method(&r, "PUT");
+  go(&r);
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  CHECK(strcmp(read_answer(task).body, "new") == 0);
+  hutch_http_task_release(task);
+  stop(&r);
+}
+
 /* ------------------------------------------------------------------ a stall */
 
 TEST(a_stored_response_stands_in_for_a_server_that_stalls) {

@@ -20,6 +20,9 @@ final class Exchange {
   var known: StoredResponse?
   /// The server has confirmed another version than the stored one.
   var isRefuted = false
+  /// Another request has changed the resource since this one began: its response may be of before
+  /// the change, so the host gets it, and nothing is stored.
+  private(set) var isOutdated = false
   /// What Cache-Status says of a response of the network.
   var remark: StaticString = "fwd=miss"
   /// What becomes the stored response when the body is complete; nil: nothing is stored.
@@ -45,6 +48,11 @@ final class Exchange {
       fields.value(of: "If-None-Match") != nil || fields.value(of: "If-Modified-Since") != nil
       || fields.value(of: "Range") != nil
     requestTime = cache.now
+  }
+
+  func becomeOutdated() {
+    isOutdated = true
+    draft = nil
   }
 
   func isMode(_ other: Int) -> Bool { mode == UInt32(other) }

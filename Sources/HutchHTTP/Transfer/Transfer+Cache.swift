@@ -190,7 +190,9 @@ extension Transfer {
     guard try noteVariance(stored), Storing.mayStay(stored, isShared: cache.isShared) else {
       return cache.remove(exchange.key)
     }
-    if !exchange.asked.hasNoStore { try cache.store(stored, at: exchange.key, for: self) }
+    if !exchange.asked.hasNoStore, !exchange.isOutdated {
+      try cache.store(stored, at: exchange.key, for: self)
+    }
   }
 
   /// As far as the validators of both say.
@@ -213,7 +215,7 @@ extension Transfer {
     let control = cache.control(of: response.fields)
     let hasAuthorization =
       login.server.user != nil || Address.hasUser(url) || sends("Authorization")
-    guard !isMethod("HEAD"), response.code != 206 || isPartToStore,
+    guard !isMethod("HEAD"), !exchange.isOutdated, response.code != 206 || isPartToStore,
       Storing.isAllowed(
         response, control, exchange.asked, isShared: cache.isShared,
         hasAuthorization: hasAuthorization)
@@ -304,8 +306,7 @@ extension Transfer {
     for transfer in session.transfers.elements {
       let exchange = transfer.takeUnretainedValue().exchange
       if let exchange, bytes(of: exchange.key.start).hasSameBytes(as: bytes(of: key.start)) {
-        exchange.draft = nil
-        exchange.stored = nil
+        exchange.becomeOutdated()
       }
     }
     withExtendedLifetime(key) {}

@@ -62,7 +62,8 @@ extension Transfer {
     }
     exchange.draft = nil
     step = .completion
-    guard let range = ResumePoint.range(in: response.fields), let size = part.part?.size,
+    guard !exchange.isOutdated, let range = ResumePoint.range(in: response.fields),
+      let size = part.part?.size,
       range.start == UInt64(exchange.range.lowerBound),
       range.end == UInt64(exchange.range.upperBound), range.size == UInt64(size),
       part.isOfOneVersion(response.fields),
