@@ -198,6 +198,44 @@ TEST(a_range_is_for_get_only) {
   stop(&r);
 }
 
+static hutch_status drop(void *context, hutch_http_task *task, const void *data, size_t size) {
+  (void)context, (void)task, (void)data, (void)size;
+  return HUTCH_OK;
+}
+
+TEST(a_validation_behind_an_answer_keeps_no_body_in_memory) {
+  rig r = start("behind", 0);
+  hutch_options options = {.struct_size = sizeof options, .clock = the_time};
+  hutch_cache_release(r.cache);
+  CHECK_OK(hutch_open(scratch("cache").text, &options, &r.cache));
+  r.configuration.cache = r.cache;
+  r.configuration.max_body = 1000;
+  end_session(r.session);
+  r.session = new_session(&r.configuration);
+  static char text[600000];
+  int size = snprintf(text, sizeof text,
+                      "200 OK\nCache-Control: max-age=10, stale-while-revalidate=20\n\none\n====\n"
+                      "200 OK\nCache-Control: max-age=10\n\n");
+  memset(text + size, 'x', sizeof text - size - 1);
+  tell(&r, text);
+  hutch_http_request request = request_of(&r);
+  request.on_body = drop;
+  hutch_http_task_release(fetch(r.session, &request));
+  seconds += 11;
+  hutch_http_task_release(fetch(r.session, &request));
+  /* A session that ends finishes what it does behind. */
+  end_session(r.session);
+  r.session = new_session(&r.configuration);
+  hutch_http_task *task = fetch(r.session, &request);
+  CHECK_EQUAL(1, response_of(task).from_cache);
+  hutch_http_progress progress = {.struct_size = sizeof progress};
+  CHECK_OK(hutch_http_task_progress(task, &progress));
+  CHECK_EQUAL(sizeof text - size - 1, progress.received);
+  hutch_http_task_release(task);
+  CHECK_EQUAL(2, asked(&r));
+  stop(&r);
+}
+
 /* ------------------------------------------------------------------ programs */
 
 /* Sockets of the internet that a program which this process starts would have too. */

@@ -131,6 +131,8 @@ extension Transfer {
       given.header_count = headers.count
       given.flags = request.flags & UInt32(HUTCH_HTTP_COMPRESSED) | UInt32(HUTCH_HTTP_NO_REDIRECTS)
       given.cache_mode = UInt32(HUTCH_HTTP_CACHE_VALIDATE)
+      // The body is the cache's alone: it is not kept in memory beside that.
+      given.on_body = { _, _, _, _ in Status.done.code }
       let behind = HTTPTask(
         try Request.checked(given, for: configuration), of: session,
         priority: Int(HUTCH_PRIORITY_LOW))
