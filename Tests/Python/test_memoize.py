@@ -264,6 +264,31 @@ def test_recursion(cache):
     assert fibonacci.cache_info().currsize == 61
 
 
+@pytest.mark.parametrize("is_task", [False, True])
+def test_a_coroutine_that_awaits_its_own_result(is_task):
+    """Python's limit does not end it: coroutines that wait are not on the stack."""
+    cache = hutch.Cache()
+    calls = []
+
+    @cache.memoize()
+    async def endless(n):
+        calls.append(n)
+        if len(calls) > 1000:
+            return None
+        again = endless(n)
+        return await (asyncio.create_task(again) if is_task else again)
+
+    @cache.memoize()
+    async def third_time(n):
+        calls.append(n)
+        return n if len(calls) == 3 else await third_time(n)
+
+    with pytest.raises(RecursionError, match=r"endless\(1\) awaits its own result"):
+        asyncio.run(endless(1))
+    calls.clear()
+    assert asyncio.run(third_time(1)) == 1
+
+
 def test_an_old_result_is_made_anew_in_the_background(cache, clock):
     answers = iter([0, OSError("not now"), 2])
     held = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import math
 from collections.abc import Iterable
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 _MISSING = object()
 # The failure of a caller that waits for the function's result in another thread.
 _OF_ANOTHER = (LoadError, TimedOutError, DeadlockError)
+# How often a call may make its result itself within calls that do. A coroutine that awaits its own
+# result does so without end, since coroutines that await each other do not reach Python's limit.
+_DEEPEST = 100
+_depth: contextvars.ContextVar[int] = contextvars.ContextVar("hutch depth", default=0)
 
 
 class CacheInfo(NamedTuple):
@@ -316,6 +321,18 @@ def _coroutine_wrapper(own: _Function) -> Any:
             except _OF_ANOTHER:
                 if call.called:
                     raise
-            return cache._as_stored(await make(key))
+            return cache._as_stored(await make_within(key, make))
+
+    async def make_within(key: str, make: Any) -> Any:
+        depth = _depth.get()
+        if depth >= _DEEPEST:
+            raise RecursionError(f"{key} awaits its own result")
+        _depth.set(depth + 1)
+        try:
+            return await make(key)
+        finally:
+            # The collection of a coroutine ends it in the context of another one.
+            if _depth.get() == depth + 1:
+                _depth.set(depth)
 
     return wrapper
