@@ -7,12 +7,11 @@ event loop of its caller; it answers when it has ended, and no worker waits for 
 from __future__ import annotations
 
 import inspect
-import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, release_of, report
+from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status
 from ._library import lib
 from ._loads import Lead, fail, fulfil, leading
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import asyncio
 
 works: dict[int, Work] = {}
-_tokens = itertools.count(1)
 
 
 class Work:
@@ -33,7 +31,7 @@ class Work:
         loader: Callable[[], Any],
         encode: Callable[[Any], tuple[bytes, Any]],
     ) -> None:
-        self.token = next(_tokens)
+        self.token = new_token()
         self.error: BaseException | None = None
         self.loop = loop
         self._loader = loader

@@ -23,8 +23,31 @@ _tokens = itertools.count(1)
 
 
 def new_token() -> int:
-    """A number for a context, by which the functions that C calls find their object."""
+    """A number for a context, by which the functions that C calls find their object.
+
+    UnsupportedError: in a subinterpreter.
+    """
+    refuse_in_subinterpreter()
     return next(_tokens)
+
+
+def refuse_in_subinterpreter() -> None:
+    """Called before C gets a function or an object of Python. UnsupportedError: this is not the
+    main interpreter.
+
+    C may call such a function on any thread, and with the state of another interpreter. A cache of
+    a directory is one for all interpreters of the process, so that C also has the function, or the
+    object, after the end of its interpreter.
+    """
+    from ._interpreters import is_main
+
+    if not is_main:
+        from ._errors import Status, UnsupportedError
+
+        raise UnsupportedError(
+            Status.UNSUPPORTED,
+            "in a subinterpreter the library calls no functions, and keeps no objects, of Python",
+        )
 
 
 def callback(function: F) -> F:

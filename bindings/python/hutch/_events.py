@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import itertools
 import os
 import threading
 import weakref
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
@@ -131,7 +130,6 @@ class _Told:
 
 
 _listeners: dict[int, weakref.ref[_Told]] = {}
-_numbers = itertools.count(1)
 # Makes the registration and the cache's record of it one step. Within it the library neither
 # waits nor calls a listener, and a release takes no lock.
 _registering = threading.RLock()
@@ -202,7 +200,7 @@ class Listening(Handle):
         if not callable(function):
             raise TypeError(f"a listener is a function, not a {type(function).__name__}")
         self._cache = cache
-        self._number = next(_numbers)
+        self._number = new_token()
         self._told = _Told(function, cache._forms)
         with _registering:
             _listeners[self._number] = weakref.ref(self._told)

@@ -8,11 +8,10 @@ the library calls the release function.
 from __future__ import annotations
 
 import ctypes
-import itertools
 from typing import TYPE_CHECKING
 
 from . import _structs
-from ._callbacks import callback, release_of, report
+from ._callbacks import callback, new_token, release_of, report
 from ._clock import Reading
 from ._codec_hook import Codec, Conversion, conversions_of
 from ._errors import Status
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 _clocks: dict[int, Reading] = {}
 _codecs: dict[int, tuple[Conversion, Conversion]] = {}
-_numbers = itertools.count(1)
 
 
 @callback
@@ -75,7 +73,7 @@ _release_codec = release_of(_codecs, "a codec")
 def set_clock(options: _structs.Options, clock: Clock) -> None:
     """Set this as the clock of the cache that will be opened with these options."""
     reading = Reading(clock)
-    number = next(_numbers)
+    number = new_token()
     _clocks[number] = reading
     options.clock = _read_callback
     options.clock_context = number
@@ -85,7 +83,7 @@ def set_clock(options: _structs.Options, clock: Clock) -> None:
 def set_codec(options: _structs.Options, codec: Codec) -> None:
     """Set this as the codec of the cache that will be opened with these options."""
     codec_id, encode, decode = conversions_of(codec)
-    number = next(_numbers)
+    number = new_token()
     _codecs[number] = encode, decode
     options.codec_id = codec_id
     options.codec_encode = _encode_callback

@@ -7,18 +7,15 @@ session's.
 from __future__ import annotations
 
 import ctypes
-import itertools
 from typing import Any
 
 from . import _http_library as h
-from ._callbacks import callback, report
+from ._callbacks import callback, new_token, report
 
 _CANCELLED = 9
 
 _incoming: dict[int, Incoming] = {}
 """The requests that wait, by the token that the library carries as the context."""
-
-_tokens = itertools.count(1)
 
 
 @callback
@@ -68,7 +65,7 @@ class Incoming:
     __slots__ = ("token",)
 
     def __init__(self) -> None:
-        self.token = next(_tokens)
+        self.token = new_token()
 
     def register(self, request: h.Request, *, is_streamed: bool) -> None:
         """Writes the callbacks into a request. Only one that is streamed gets headers and body."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _http_library as h
-from ._callbacks import callback, release_of, report
+from ._callbacks import callback, new_token, release_of, report
 from ._handles import Handle
 from ._http_errors import check
 from ._http_request import nanoseconds, text
@@ -25,7 +24,6 @@ _FOREVER = 2**63 - 1
 _monitors: dict[int, Callable[[State], Any]] = {}
 """The functions to call, by the number that the library carries as the context."""
 
-_numbers = itertools.count(1)
 
 
 @callback
@@ -68,7 +66,7 @@ class Reachability(Handle):
             url=None if url is None else text(url), timeout=nanoseconds(timeout),
             interval=_FOREVER if interval == float("inf") else nanoseconds(interval))
         if on_change is not None:
-            options.context = number = next(_numbers)
+            options.context = number = new_token()
             options.on_change = _tell_callback
             options.release = _release_callback
             _monitors[number] = on_change

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import _accelerator
 from . import _structs as s
+from ._interpreters import shares_its_lock
 from ._places import candidates
 
 ABI_VERSION = 1
@@ -298,6 +299,11 @@ _KEEP_THE_GIL = frozenset(
 
 
 def _load() -> ctypes.CDLL:
+    if not shares_its_lock():
+        raise ImportError(
+            "hutch cannot be used in an interpreter that has a GIL of its own, since caches of a "
+            "directory are shared with other interpreters of the process"
+        )
     failures = []
     loaded = _accelerator.loaded
     for candidate in candidates() if loaded is None else [loaded]:

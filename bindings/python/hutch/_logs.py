@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from . import _accelerator, _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, refuse_in_subinterpreter, report
 from ._errors import check
+from ._interpreters import is_main
 from ._library import lib
 
 # Python's numbers, so that logging is imported only for a message.
@@ -64,6 +65,7 @@ def log(level: int | None = _INFO) -> None:
     whose call met the cause, or on a thread of the library; they must not wait for a thread
     that uses the cache.
     """
+    refuse_in_subinterpreter()
     number = 0
     if level is not None:
         number = max((n for n, its in _LEVELS.items() if its >= level), default=0)
@@ -74,5 +76,5 @@ def log(level: int | None = _INFO) -> None:
         check(lib.hutch_set_default_logger(number, _log_callback, None, none))
 
 
-if _accelerator.module is None:
+if _accelerator.module is None and is_main:
     log(_WARNING)

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, refuse_in_subinterpreter, report
 from ._errors import Status, UnsupportedError
 from ._hooks import fill_buffer
 from ._library import lib
@@ -87,6 +87,7 @@ _decode_callback = _structs.DecodeFunction(_decode)
 
 def set_object_codec(options: _structs.Options, serializer: Any) -> None:
     """The cache that will be opened with these options has its objects in both tiers."""
+    refuse_in_subinterpreter()
     codec = _structs.ObjectCodec(
         encode=_encode_callback,
         decode=_decode_callback,

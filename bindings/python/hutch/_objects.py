@@ -12,7 +12,7 @@ from ctypes import byref
 from typing import TYPE_CHECKING, Any
 
 from . import _accelerator, _structs
-from ._callbacks import release_of
+from ._callbacks import refuse_in_subinterpreter, release_of
 from ._codec import Key, key_to_bytes
 from ._errors import CorruptError, Status, check
 from ._library import lib
@@ -31,6 +31,7 @@ release_callback = release_of(_objects, "an object")
 
 def new_number(value: Any) -> int:
     """The number of an object, for the library, which releases it."""
+    refuse_in_subinterpreter()
     number = next(_numbers)
     _objects[number] = value
     return number

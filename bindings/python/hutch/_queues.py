@@ -7,6 +7,7 @@ from ctypes import byref
 from typing import Any, Callable
 
 from . import _structs
+from ._callbacks import new_token
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, check
 from ._handles import Handle, release_with
@@ -20,7 +21,6 @@ from ._tasks import (
     merge_callback,
     release_work_callback,
     tell,
-    tokens,
     wait,
     work_callback,
     works,
@@ -187,7 +187,7 @@ class Queue(Handle):
         task = Task(function, arguments, merge, done)
         if done is not None:
             tell(options, task)
-        token = next(tokens)
+        token = new_token()
         task._queue = self
         works[token] = task
         pointer = _structs.TaskPointer()

@@ -6,7 +6,6 @@ As with listeners, one callback of each kind serves all, and a number selects th
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import threading
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, release_of, report
+from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status, TimedOutError, check, failure
 from ._handles import Handle
 from ._library import lib
@@ -32,7 +31,6 @@ _CANCELLING = 3
 SLICE = 0.1
 """Seconds."""
 
-tokens = itertools.count(1)
 works: dict[int, Task] = {}
 """Tasks whose function may still be called."""
 completions: dict[int, Any] = {}
@@ -244,7 +242,7 @@ _release_completion_callback = release_of(completions, "a completion")
 
 def tell(options: _structs.TaskOptions, told: Any) -> None:
     """Have this Task, or this function of a group, told of the end."""
-    token = next(tokens)
+    token = new_token()
     completions[token] = told
     options.context = token
     options.complete = _complete_callback

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any, Callable, Optional, Union
 
 from . import _structs
-from ._callbacks import callback
+from ._callbacks import callback, refuse_in_subinterpreter
 from ._errors import check
 from ._library import lib
 from ._units import Seconds, Size, int64, nanoseconds, size, uint64
@@ -58,6 +58,7 @@ def trim(pointer: Any, kind: str, amount: Any, progress: Progress | None) -> int
             return 1
 
     if progress is not None:
+        refuse_in_subinterpreter()
         spec.progress = _structs.ProgressFunction(report)
     removed = ctypes.c_uint64()
     status = lib.hutch_trim(pointer, ctypes.byref(spec), ctypes.byref(removed))

@@ -67,6 +67,13 @@ typedef struct state {
 extern PyType_Spec fast_spec, memoized_spec, pinned_spec;
 extern PyMethodDef fast_methods[];
 
+/* Whether this is the main interpreter. Only it gives the library functions and objects of Python:
+   the library calls and releases them on any thread, by PyGILState_Ensure, which knows no other
+   interpreter, and also after the end of a subinterpreter. */
+static inline bool is_main_interpreter(void) {
+  return PyInterpreterState_GetID(PyInterpreterState_Get()) == 0;
+}
+
 /* Completes a state. False: an exception. */
 bool is_complete(state *state);
 
@@ -139,6 +146,10 @@ void fast_dealloc(fast *self);
 /* Sets the clock and the codec of an opening, as _open has got them; None: none. The library
    releases them. False: an exception, and there is nothing to release. */
 bool set_hooks(hutch_options *options, PyObject *clock, PyObject *codec);
+
+/* Releases an object that the library has, as its release function: on any thread, with the GIL or
+   without. After the interpreter's end the object is left to the end of the process. */
+void let_go(void *object);
 
 PyObject *module_guard(PyObject *module, PyObject *pair);
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static void let_go(void *context) {
+void let_go(void *context) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   Py_DECREF((PyObject *)context);

@@ -104,8 +104,7 @@ PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, 
   if (arguments[1] != Py_None && !set_options(&options, arguments[1])) return NULL;
   if (!may_begin(self, type)) return NULL;
   if (arguments[2] != Py_None || arguments[3] != Py_None) {
-    /* C calls them by PyGILState_Ensure, which knows the main interpreter only. */
-    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) Py_RETURN_FALSE;
+    if (!is_main_interpreter()) Py_RETURN_FALSE; /* ctypes refuses them. */
     if (!set_hooks(&options, arguments[2], arguments[3])) return NULL;
   }
   hutch_cache *cache = NULL;

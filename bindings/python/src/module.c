@@ -24,7 +24,8 @@ static PyObject *module_load(PyObject *module, PyObject *path) {
 }
 
 /* begin(complete, logs): a cache can be opened now. logs: the library's warnings go to Python's
-   logging, unless the program has set its own level. */
+   logging, unless the program has set its own level. The process has one logger, which a
+   subinterpreter leaves as it is. */
 static PyObject *module_begin(PyObject *module, PyObject *arguments) {
   state *state = state_of(module);
   PyObject *complete;
@@ -33,7 +34,8 @@ static PyObject *module_begin(PyObject *module, PyObject *arguments) {
   Py_INCREF(complete);
   Py_XDECREF(state->complete);
   state->complete = complete;
-  if (logs) (void)hutch.set_default_logger(HUTCH_LOG_WARNING, log_line, NULL, NULL);
+  if (logs && is_main_interpreter())
+    (void)hutch.set_default_logger(HUTCH_LOG_WARNING, log_line, NULL, NULL);
   Py_RETURN_NONE;
 }
 

@@ -1,48 +1,26 @@
 /* Python objects in a cache's memory: references, neither copied nor encoded.
  *
- * The library has the address of a holder for each object, which is an even number. hutch/_objects.py
- * gives it odd numbers for the objects that it puts, so that each side knows its own. */
+ * The library has the address of each object, which is an even number, and a reference to it.
+ * hutch/_objects.py gives it odd numbers for the objects that it puts, so that each side knows its
+ * own. Only the main interpreter puts objects, and only it finds them: see fast.h. */
 #include "fast.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 
-/* An object belongs to its interpreter: another one of the process does not find it. */
-typedef struct holder {
-  PyObject *object; /* a reference of the holder's own */
-  PyInterpreterState *interpreter;
-} holder;
-
-/* The library's release function: on any thread, with the GIL or without. */
-static void release_holder(void *pointer) {
-  holder *holder = pointer;
-  /* After the interpreter's end the object is left to the end of the process. */
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE gil = PyGILState_Ensure();
-  Py_DECREF(holder->object);
-  PyGILState_Release(gil);
-  free(holder);
-}
-
-/* Borrowed. NULL without an exception: an object of another interpreter. */
-static PyObject *held_object(const holder *holder) {
-  return holder->interpreter == PyInterpreterState_Get() ? holder->object : NULL;
-}
+/* Borrowed. NULL without an exception: this is another interpreter than the object's. */
+static PyObject *held_object(void *pointer) { return is_main_interpreter() ? pointer : NULL; }
 
 PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names) {
   key key;
   if (!is_attached(self)) return NULL;
-  if (names || count != 2 || self->codes_objects || !key_of(arguments[0], &key))
+  if (names || count != 2 || self->codes_objects || !is_main_interpreter() ||
+      !key_of(arguments[0], &key))
     return slowly(self, PUT_OBJECT, arguments, count, names);
-  holder *holder = malloc(sizeof *holder);
-  if (!holder) return PyErr_NoMemory();
   Py_INCREF(arguments[1]);
-  holder->object = arguments[1];
-  holder->interpreter = PyInterpreterState_Get();
   /* A put that fails releases the object too. */
   PyThreadState *released = release_gil(self->is_in_memory);
-  hutch_status status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder,
+  hutch_status status = hutch.put_object(self->cache, key.data, key.size, arguments[1], let_go,
                                          NULL);
   take_gil(released);
   if (!is_fine(self, status)) return NULL;
