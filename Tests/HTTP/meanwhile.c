@@ -181,6 +181,50 @@ TEST(a_request_that_names_another_host_is_made_without_the_cache) {
   stop(&r);
 }
 
+static int32_t give_credentials(void *context, hutch_http_task *task,
+                                const hutch_http_challenge *challenge,
+                                hutch_http_credentials *credentials) {
+  (void)task;
+  CHECK_EQUAL(++*(_Atomic int *)context, challenge->attempt);
+  strcpy(credentials->user, "ann");
+  strcpy(credentials->password, "s3cret");
+  return 0;
+}
+
+TEST(a_stored_challenge_is_answered_by_a_request) {
+  rig r = start("challenge", 0);
+  tell(&r, "401 No\nWWW-Authenticate: Basic realm=\"x\"\nCache-Control: max-age=100\n\nno\n====\n"
+           "200 OK\n\nwelcome");
+  expect(&r, NULL, 401, "no", false);
+  _Atomic int challenges = 0;
+  hutch_http_request request = request_of(&r);
+  request.on_challenge = give_credentials;
+  request.context = (void *)&challenges;
+  /* Without a request there is no answer. */
+  request.cache_mode = HUTCH_HTTP_CACHE_ONLY;
+  hutch_http_task *task = fetch(r.session, &request);
+  answer a = read_answer(task);
+  CHECK(a.code == 401 && a.from_cache && challenges == 0);
+  hutch_http_task_release(task);
+  request.cache_mode = 0;
+  task = fetch(r.session, &request);
+  CHECK(strcmp(read_answer(task).body, "welcome") == 0);
+  CHECK_EQUAL(1, challenges);
+  CHECK_EQUAL(2, asked(&r));
+  CHECK(asked_with(&r, "authorization: Basic YW5uOnMzY3JldA==\n"));
+  hutch_http_task_release(task);
+  stop(&r);
+}
+
+TEST(a_challenge_of_a_proxy_is_not_stored) {
+  rig r = start("proxy_challenge", 0);
+  tell(&r, "407 No\nProxy-Authenticate: Basic realm=\"x\"\nCache-Control: max-age=100\n\nno\n====\n"
+           "200 OK\n\nbody");
+  expect(&r, NULL, 407, "no", false);
+  expect(&r, NULL, 200, "body", false);
+  stop(&r);
+}
+
 TEST(a_range_is_for_get_only) {
   rig r = start("head_range", 0);
   tell(&r, "200 OK\nCache-Control: max-age=100\n\n0123456789");

@@ -11,7 +11,6 @@ extension Transfer {
     response = Response(from: url)
     response.redirects = metrics.redirects
     response.isFromCache = true
-    metrics.fromCache = 1
     response.version = stored.version
     if request.fields.value(of: "Range") == nil { response.place = stored.place }
     let isHead = Letters.areSame(method.start, "HEAD")
@@ -48,6 +47,7 @@ extension Transfer {
     try text.append(number: state.lifetime - state.age)
     try append("Cache-Status", text)
     try decide()
+    if step != .retry { metrics.fromCache = 1 }
     if step == .response, part.count > 0, !isHead {
       moved(Int64(part.count), Int64(part.count), 0, 0)
       let isWhole = try stored.forEachPiece(part) { receive($0) }

@@ -25,12 +25,13 @@ extension Transfer {
     pending = .nothing
     exchange = try newExchange()
     guard let exchange else { return false }
+    staysOffline = exchange.staysOffline
     if exchange.isMode(HUTCH_HTTP_CACHE_RELOAD) {
       exchange.remark = "fwd=request"
       return false
     }
     // A validation that went wrong is not tried again.
-    if !(former?.isRefuted ?? false), try isFound(exchange) { return true }
+    if !isRepeated, !(former?.isRefuted ?? false), try isFound(exchange) { return true }
     if exchange.staysOffline {
       pending = .refusal
       continueSoon()

@@ -75,7 +75,7 @@ extension Transfer {
         step = .negotiation
         return
       }
-      if try answersChallenge() {
+      if !staysOffline, try answersChallenge() {
         step = .retry
         return
       }

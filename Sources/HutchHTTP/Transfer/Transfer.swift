@@ -59,6 +59,10 @@ final class Transfer {
   /// Where a redirect leads.
   var next: Text?
   var response: Response
+  /// The request for this URL is made once more: what is stored was no answer.
+  var isRepeated = false
+  /// Only a stored response is wanted, so a challenge in it is not answered.
+  var staysOffline = false
   /// What the request at hand has to do with the cache; nil: nothing.
   var exchange: Exchange?
   /// What the transfer does when it is `ready`.
@@ -237,6 +241,7 @@ final class Transfer {
       return nil
     case .retry?:
       try body?.rewind(context: request.context)
+      isRepeated = true
       try begin()
       return nil
     default: break
@@ -307,6 +312,7 @@ final class Transfer {
   func go(to next: Text) {
     url = next
     metrics.redirects += 1
+    isRepeated = false
     flight.hasWaited = false
     flight.lease = Lease()
   }
