@@ -105,6 +105,15 @@ TEST(control_characters_in_a_header_become_spaces) {
   end_session(session);
 }
 
+TEST(a_response_with_two_lengths_contradicts_itself) {
+  hutch_http_request request = get(url_of("wire", "/two_lengths?of=3-4"));
+  const char *words = status_of(NULL, &request, HUTCH_HTTP_BAD_RESPONSE);
+  /* And not what libcurl says of a callback that fails. */
+  CHECK(strcmp(words, "the response has two lengths") == 0);
+  request.url = url_of("wire", "/two_lengths?of=4,%204-4");
+  status_of(NULL, &request, HUTCH_OK);
+}
+
 TEST(there_is_no_server) {
   hutch_http_request request = get(url_of("nobody", "/"));
   status_of(NULL, &request, HUTCH_HTTP_NO_CONNECTION);

@@ -167,6 +167,13 @@ def bad_length(request, send):
     return False
 
 
+def two_lengths(request, send):
+    first, second = request.query["of"].split("-")
+    send(f"HTTP/1.1 200 OK\r\nContent-Length: {first}\r\nContent-Length: {second}\r\n"
+         "\r\nbody!!".encode()[:-2])
+    return False
+
+
 def bad_name(request, send):
     send(b"HTTP/1.1 200 OK\r\nbad name: 1\r\nContent-Length: 0\r\n\r\n")
     return False
@@ -325,7 +332,8 @@ BEHAVIOURS = {
     "/controls": controls, "/bad_brotli": bad_brotli, "/redirect_trailers": redirect_trailers,
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
-    "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,
+    "/two_lengths": two_lengths, "/many_headers": many_headers, "/large": large,
+    "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes, "/mutated": mutated, "/flood": flood,
     "/say": say, "/set": set_resource, "/asked": asked, "/part": part,
 }

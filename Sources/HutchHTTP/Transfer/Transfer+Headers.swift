@@ -65,6 +65,9 @@ extension Transfer {
 
   /// The headers are complete.
   func decide() throws(Failure) {
+    guard hasOneLength else {
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the response has two lengths")
+    }
     if request.decompresses, !Coding.areKnown(response.fields) { passBodyAsItIs() }
     if try isValidation() { return }
     try prepareToStore()
@@ -89,6 +92,17 @@ extension Transfer {
     default: break
     }
     try respond()
+  }
+
+  /// Of several lengths libcurl would take the last one, and a proxy perhaps the first one
+  /// (RFC 9112, section 6.3).
+  private var hasOneLength: Bool {
+    guard let length = response.fields.value(of: "Content-Length"),
+      response.fields.value(of: "Transfer-Encoding") == nil
+    else { return true }
+    var members = ListReader(bytes(of: length))
+    guard let first = members.next() else { return true }
+    return !response.fields.hasMember("Content-Length") { !$0.hasSameBytes(as: first) }
   }
 
   /// libcurl has no decoder for the body, and would fail.

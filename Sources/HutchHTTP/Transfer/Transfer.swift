@@ -233,7 +233,8 @@ final class Transfer {
 
   /// `ended`, for a response of the cache too.
   func concluded(_ code: CURLcode) throws(Failure) -> Outcome? {
-    if let failure { return .failed(failure, detail) }
+    // libcurl's words say only that a callback has failed.
+    if let failure { return .failed(failure) }
     switch step {
     case .redirect?:
       guard let next else { return .failed(.noMemory) }
