@@ -114,6 +114,14 @@ TEST(a_response_with_two_lengths_contradicts_itself) {
   status_of(NULL, &request, HUTCH_OK);
 }
 
+TEST(a_proxy_that_makes_no_tunnel_is_no_connection) {
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration,
+                                            .proxy = url_of("wire", "")};
+  hutch_http_request request = get("https://elsewhere.test/");
+  const char *words = status_of(&configuration, &request, HUTCH_HTTP_NO_CONNECTION);
+  CHECK(strstr(words, "404") != NULL);
+}
+
 TEST(there_is_no_server) {
   hutch_http_request request = get(url_of("nobody", "/"));
   status_of(NULL, &request, HUTCH_HTTP_NO_CONNECTION);

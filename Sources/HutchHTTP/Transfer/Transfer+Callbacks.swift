@@ -79,7 +79,7 @@ extension Transfer {
   /// A connection is to be made.
   static var open: curl_opensocket_callback {
     { context, _, address in
-      Transfer.of(context).getsConnection()
+      Transfer.of(context).getsConnection(isMade: false)
       return hutch_curl_socket(address)
     }
   }
@@ -88,7 +88,7 @@ extension Transfer {
   static var ready: hutch_curl_ready {
     { context, _, _, _, _ in
       let transfer = Transfer.of(context)
-      transfer.getsConnection()
+      transfer.getsConnection(isMade: true)
       do throws(Failure) {
         try transfer.checkCertificate()
         return 0

@@ -91,6 +91,8 @@ final class Transfer {
   /// The request at hand has a connection, or one is being made for it. Before that it waits for
   /// other requests to the host (`connectionsPerHost`), or for the address of the host.
   private var hasConnection = false
+  /// That connection has been made, with the tunnel of a proxy and the TLS handshake.
+  private var isConnected = false
   var isPaused = false
 
   init(of task: HTTPTask) throws(Failure) {
@@ -123,6 +125,7 @@ final class Transfer {
     remove()
     isCounted = false
     hasConnection = false
+    isConnected = false
     step = nil
     next = nil
     headerBytes = 0
@@ -214,9 +217,10 @@ final class Transfer {
     return true
   }
 
-  /// libcurl makes a connection for the request at hand, or has one for it.
-  func getsConnection() {
+  /// libcurl makes a connection for the request at hand, or has one for it (`isMade`).
+  func getsConnection(isMade: Bool) {
     hasConnection = true
+    isConnected = isMade
     hasMoved()
     session.watch(self)
   }
@@ -274,6 +278,10 @@ final class Transfer {
 
   private func failing(_ code: CURLcode) -> Failure {
     var failure = Failure.curl(code)
+    // A proxy that makes no tunnel is a lost connection to libcurl.
+    if !isConnected, failure.status.code == Int32(HUTCH_HTTP_LOST) {
+      failure = .curl(CURLE_COULDNT_CONNECT)
+    }
     failure.system = Int32(truncatingIfNeeded: hutch_curl_info_number(easy, CURLINFO_OS_ERRNO))
     return failure
   }
