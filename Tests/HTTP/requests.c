@@ -115,12 +115,15 @@ typedef struct source {
   size_t size, at;
   int rewinds;
   bool refuses, fails;
+  hutch_http_session *session;
 } source;
 
 static int64_t read_source(void *context, void *buffer, size_t size) {
   source *s = context;
   if (buffer == NULL) {
     if (s->refuses) return -1;
+    if (s->session)
+      CHECK_STATUS(HUTCH_DEADLOCK, hutch_http_session_wait(s->session, HUTCH_MILLISECOND));
     s->at = 0;
     s->rewinds++;
     return 0;
@@ -175,7 +178,7 @@ TEST(uploads_from_a_file_and_from_a_function) {
 
 TEST(a_body_is_sent_again_after_a_redirect_that_keeps_it) {
   hutch_http_session *session = new_session(NULL);
-  source s = {.size = 1000};
+  source s = {.size = 1000, .session = session};
   hutch_http_request request = get(url_of("wire", "/redirect?code=307&to=/echo"));
   request.method = "PUT";
   request.read = read_source;
@@ -377,7 +380,7 @@ static void suspend_at_once(void *context, hutch_http_task *task) {
 TEST(a_suspended_task_reads_nothing_and_continues) {
   counts c = {0};
   hutch_http_configuration configuration = {.struct_size = sizeof configuration,
-                                            .idle_timeout = 200 * HUTCH_MILLISECOND};
+                                            .idle_timeout = 600 * HUTCH_MILLISECOND};
   hutch_http_session *session = new_session(&configuration);
   hutch_http_request request = counted(url_of("wire", "/large?n=30000000"), &c);
   request.on_response = suspend_at_once;
@@ -385,7 +388,7 @@ TEST(a_suspended_task_reads_nothing_and_continues) {
   await_callback(task, &c.responses);
   CHECK_EQUAL(HUTCH_HTTP_SUSPENDED, state_of(task));
   /* Longer than the idle timeout, which does not run meanwhile. */
-  CHECK_STATUS(HUTCH_TIMED_OUT, hutch_http_task_wait(task, 500 * HUTCH_MILLISECOND));
+  CHECK_STATUS(HUTCH_TIMED_OUT, hutch_http_task_wait(task, 700 * HUTCH_MILLISECOND));
   CHECK(c.received < 1000000);
   CHECK_OK(hutch_http_task_resume(task));
   CHECK_EQUAL(HUTCH_OK, result_of(task));

@@ -57,10 +57,9 @@ extension Transfer {
   static var seek: hutch_curl_seek {
     { context, offset, origin in
       let transfer = Transfer.of(context)
-      let host = transfer.request.context
-      guard offset == 0, origin == SEEK_SET, let body = transfer.body else { return 1 }
+      guard offset == 0, origin == SEEK_SET, transfer.body != nil else { return 1 }
       do throws(Failure) {
-        try transfer.calling { () throws(Failure) in try body.rewind(context: host) }
+        try transfer.rewind()
         return 0
       } catch {
         transfer.failure = error
@@ -116,6 +115,13 @@ extension Transfer {
       next = item.pointee.next
     }
     throw .pinned
+  }
+
+  /// The body is sent again from its first byte, which the host's function has to know.
+  func rewind() throws(Failure) {
+    guard let body else { return }
+    let host = request.context
+    try calling { () throws(Failure) in try body.rewind(context: host) }
   }
 
   /// Like HTTPTask's, for a body that may throw.

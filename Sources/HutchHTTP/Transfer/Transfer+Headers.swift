@@ -175,7 +175,7 @@ extension Transfer {
       isForeign = true
       login.forgetServer()
     }
-    try body?.rewind(context: request.context)
+    try rewind()
     go(to: target)
     try begin()
   }

@@ -245,7 +245,7 @@ final class Transfer {
       try follow(next)
       return nil
     case .retry?:
-      try body?.rewind(context: request.context)
+      try rewind()
       isRepeated = true
       try begin()
       return nil
