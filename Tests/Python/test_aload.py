@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import math
 import threading
@@ -43,6 +44,37 @@ def test_a_loader_runs_on_a_miss_only(cache):
         assert cache.info("pair").cost == 7
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_loader_sees_the_context_of_its_caller(begins):
+    """As a call of the loader would: also if the loop has made its first call in another one."""
+    cache = hutch.Cache()
+    request = contextvars.ContextVar("request", default=None)
+
+    async def make(key):
+        await asyncio.sleep(0)
+        return request.get()
+
+    @cache.memoize()
+    async def memoized(number):
+        return request.get()
+
+    async def handle(number):
+        request.set(number)
+        return [
+            await cache.aload(("coroutine", number), make),
+            await cache.aload(("function", number), lambda key: request.get()),
+            await memoized(number),
+            request.get(),
+        ]
+
+    async def main():
+        if begins:
+            await cache.aload("first", make)
+        return await asyncio.gather(*map(handle, range(3)))
+
+    assert asyncio.run(main()) == [[number] * 4 for number in range(3)]
 
 
 def test_one_loader_runs_for_all(cache):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
 
@@ -317,6 +318,27 @@ def test_an_old_result_is_made_anew_in_the_background(cache, clock):
         end_of_refreshing()
         assert cache[number.__cache_key__()] == expected
     assert number() == 2
+
+
+def test_a_refresh_sees_the_context_of_its_caller(clock):
+    cache = hutch.Cache(clock=clock)
+    request = contextvars.ContextVar("request", default=0)
+    made = threading.Event()
+
+    @cache.memoize(refresh=10)
+    def current():
+        made.set()
+        return request.get()
+
+    for number in (1, 2):
+        made.clear()
+        contextvars.copy_context().run(lambda: (request.set(number), current()))
+        assert made.wait(60)
+        clock.advance(11)
+    for thread in threading.enumerate():
+        if thread.name == "hutch refresh":
+            thread.join()
+    assert cache[current.__cache_key__()] == 2
 
 
 def test_coroutine_functions(cache, clock):

@@ -6,6 +6,7 @@ event loop of its caller; it answers when it has ended, and no worker waits for 
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
@@ -36,6 +37,8 @@ class Work:
         self.loop = loop
         self._loader = loader
         self._encode = encode
+        # That of the caller: the loader sees its context variables on a worker and in a task.
+        self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
         # Weak: the coroutine alone keeps its lead, which passes on when it is collected.
         self._lead: weakref.ref[Lead] | None = None
@@ -60,7 +63,7 @@ class Work:
             lib.hutch_loading_abandon(loading)
             return Status.OK
         try:
-            result = self._loader()
+            result = self._context.run(self._loader)
             if not inspect.isawaitable(result):
                 self._answer(loading, result)
                 return Status.OK
@@ -101,7 +104,7 @@ class Work:
                 self._give_up(lead.pointer, asyncio.CancelledError())
 
         self._lead = weakref.ref(lead)
-        self._task = self.loop.create_task(self._run(result, lead))
+        self._task = self._context.run(self.loop.create_task, self._run(result, lead))
         self._task.add_done_callback(end)
         if self._is_left:
             self._task.cancel()

@@ -166,7 +166,8 @@ def _lead_later(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> bool:
             pass
 
     try:
-        threading.Thread(target=work, name="hutch refresh").start()
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(work,), name="hutch refresh").start()
     except RuntimeError:  # the interpreter ends
         return False
     return True
