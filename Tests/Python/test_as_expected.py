@@ -146,6 +146,22 @@ def test_a_cache_is_pickled_by_its_directory(directory, monkeypatch):
             assert other["a"] == 1
 
 
+class Tenant(hutch.Cache):
+    def __init__(self, root: Path, name: str) -> None:
+        super().__init__(root / name, memory=hutch.TierLimits(count=5))
+        self.name = name
+
+
+def test_a_subclass_is_pickled_with_its_attributes(directory):
+    with Tenant(directory, "first") as cache:
+        cache["a"] = 1
+        cache.listen(print, hutch.EventKind.DID_CLEAR)
+        for make in (copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))):
+            with make(cache) as other:
+                assert type(other) is Tenant and other.name == "first" and other["a"] == 1
+                assert other.limits().memory.count == 5
+
+
 def count(cache: hutch.Cache) -> int:
     return cache.incr("n")
 

@@ -284,10 +284,11 @@ class Cache(Entries):
         await self.aclose()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled cache is opened again, by its directory and options."""
-        if self._path is None:
-            raise TypeError("a cache in memory cannot be copied or pickled: it has no directory")
-        return _open_again, (type(self), self._path, self._options)
+        """A pickled cache is opened again, by its directory and options. The attributes that others
+        have given it come with it, and the __init__ of a subclass is not called."""
+        from ._copies import parts_of
+
+        return parts_of(self)
 
     def __repr__(self) -> str:
         return f"hutch.Cache({self.directory!r})"
@@ -480,10 +481,6 @@ class Cache(Entries):
         from ._awaits import in_thread
 
         await in_thread(self.set_limits, memory=memory, disk=disk)
-
-
-def _open_again(kind: type[Cache], directory: str, options: dict[str, Any]) -> Cache:
-    return kind(directory, **options)
 
 
 def _before_fork() -> None:

@@ -1,0 +1,28 @@
+"""How a cache is copied and pickled: another process opens the directory again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._cache import Cache
+
+# The attributes that an opening makes.
+_OWN = frozenset(
+    ("_closing", "_forms", "_has_object_codec", "_listening", "_number", "_options", "_path",
+     "_pointer")
+)
+
+
+def parts_of(cache: Any) -> tuple[Any, ...]:
+    """What __reduce__ returns. TypeError: the cache has no directory."""
+    if cache._path is None:
+        raise TypeError("a cache in memory cannot be copied or pickled: it has no directory")
+    more = {name: value for name, value in vars(cache).items() if name not in _OWN}
+    return open_again, (type(cache), cache._path, cache._options), more or None
+
+
+def open_again(kind: type[Cache], directory: str, options: dict[str, Any]) -> Cache:
+    """The cache that another process has pickled, without the attributes of others."""
+    cache = kind.__new__(kind)
+    Cache.__init__(cache, directory, **options)
+    return cache
