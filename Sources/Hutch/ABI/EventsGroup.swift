@@ -42,7 +42,7 @@ extension hutch_event {
 /// Calls a logger, and owns its context from here on. `owner`: that of the callback.
 private func logger(
   _ level: UInt32, _ logger: hutch_logger?, _ context: UnsafeMutableRawPointer?,
-  _ release: ThreadState.Release?, of owner: UnsafeMutableRawPointer?
+  _ release: Release?, of owner: UnsafeMutableRawPointer?
 ) -> Listener {
   Listener(
     // All levels up to this one, one bit each.

@@ -8,7 +8,7 @@
 final class LoadWork {
   let loader: Cache.Loader
   let context: UnsafeMutableRawPointer?
-  private var release: TaskRecord.Function?
+  private var release: Release?
   /// The cache that these callbacks are made for (see ThreadState).
   private let owner: UnsafeMutableRawPointer?
   var spec = LoadSpec()
@@ -21,7 +21,7 @@ final class LoadWork {
   /// The context is its own from here on.
   init(
     _ loader: @escaping Cache.Loader, _ context: UnsafeMutableRawPointer?,
-    _ release: TaskRecord.Function?, of owner: UnsafeMutableRawPointer?
+    _ release: Release?, of owner: UnsafeMutableRawPointer?
   ) {
     self.loader = loader
     self.context = context

@@ -10,7 +10,7 @@ extension Cache {
 
   /// Stores an object as the value of its key. `isTaken`: the object is no longer the caller's.
   func putObject(
-    _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: HostObject.Release?,
+    _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: Release?,
     _ spec: PutSpec, by codec: ObjectCodec, in scope: Tiers, _ isTaken: inout Bool
   ) throws(Failure) -> PutResult {
     let target = try target(of: spec.writePolicy, in: scope)
@@ -120,7 +120,7 @@ extension Cache {
   /// Keeps an object in place of the one that was there. If that fails it is the caller's to
   /// release still.
   func putObject(
-    _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: HostObject.Release?,
+    _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: Release?,
     _ spec: PutSpec
   ) throws(Failure) {
     // The thread that releases objects starts before there is an object.

@@ -14,14 +14,14 @@ final class Codec: @unchecked Sendable {
   let encoding: Function?
   let decoding: Function?
   let context: UnsafeMutableRawPointer?
-  private let release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+  private let release: Release?
   /// The owner of these callbacks (see ThreadState); set before the first call.
   var owner: UnsafeMutableRawPointer?
 
   /// Takes over the context: `release` is called exactly once, also if a call fails.
   init(
     id: UInt32, encode: Function?, decode: Function?, context: UnsafeMutableRawPointer?,
-    release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+    release: Release?
   ) {
     self.id = id
     encoding = encode

@@ -5,8 +5,6 @@ import Synchronization
 /// queue that takes the block after its last reference. The block itself is the queue's node, so
 /// the release of an object allocates nothing and is possible anywhere.
 struct HostObject {
-  typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
-
   fileprivate struct Payload {
     var object: UnsafeMutableRawPointer?
     var release: Release?

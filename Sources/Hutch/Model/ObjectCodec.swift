@@ -17,9 +17,9 @@ final class ObjectCodec: @unchecked Sendable {
   private let encoding: Encode
   private let decoding: Decode
   /// Releases an object that `decode` has made.
-  let releasing: HostObject.Release?
+  let releasing: Release?
   private let context: UnsafeMutableRawPointer?
-  private let release: HostObject.Release?
+  private let release: Release?
   /// The owner of these callbacks (see ThreadState); set before the first call.
   var owner: UnsafeMutableRawPointer?
   /// A struct of the C boundary that describes it, from malloc.
@@ -28,8 +28,7 @@ final class ObjectCodec: @unchecked Sendable {
   /// Takes over `told`, and the context: `release` is called exactly once.
   init(
     _ told: UnsafeMutableRawPointer, encode: @escaping Encode, decode: @escaping Decode,
-    releaseObject: HostObject.Release?, context: UnsafeMutableRawPointer?,
-    release: HostObject.Release?
+    releaseObject: Release?, context: UnsafeMutableRawPointer?, release: Release?
   ) {
     self.told = told
     encoding = encode

@@ -52,7 +52,6 @@ struct Moment {
 /// own because another opening has written the entry.
 final class Clock {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
-  typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
 
   let function: Function?
   let context: UnsafeMutableRawPointer?
@@ -62,7 +61,7 @@ final class Clock {
   /// Unix time minus CLOCK_MONOTONIC_COARSE. Relaxed for the same reason.
   private let coarse: Atomic<Int64>
 
-  /// A host's clock; its owner calls `release` with the context when it drops the clock.
+  /// A host's clock; nil: the system's. The end of this object calls `release` with the context.
   init(function: Function?, context: UnsafeMutableRawPointer?, release: Release?) {
     self.function = function
     self.context = context

@@ -1,6 +1,9 @@
 import CSystem
 import Synchronization
 
+/// A host's function that lets go of a context, or of an object.
+typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
+
 /// The state of each thread: its last failure, and the callbacks that it is within. Only this file
 /// touches the thread-local (see CSystem/system.h).
 enum ThreadState {
@@ -139,8 +142,6 @@ enum ThreadState {
     if let before = frame.pointee.before { restore(before) }
     stepBack(to: aside)
   }
-
-  typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
 
   /// Returns a context to the host: its release is a callback of `owner` like any other.
   @inline(never)

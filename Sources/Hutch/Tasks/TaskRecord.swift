@@ -28,14 +28,8 @@ struct TaskRecord: ~Copyable {
   /// ended    Its completion has been made, or is in its port. In nothing, and counts as nothing.
   ///
   /// Only a running task can be asked to end, which is a flag of its own.
-  enum State: UInt8 {
-    case held = 0
-    case queued = 1
-    case running = 2
-    case late = 5
-    case ending = 3
-    case ended = 4
-    case parked = 6
+  enum State {
+    case held, queued, running, late, parked, ending, ended
   }
 
   /// Fixed before the submission.
@@ -81,7 +75,6 @@ struct TaskRecord: ~Copyable {
     static let resumed = Progress(rawValue: 128)
   }
 
-  typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
   typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
 
   /// By the kinds of lists. Under the queue's lock or the port's. It is the first field because
@@ -103,14 +96,14 @@ struct TaskRecord: ~Copyable {
   /// The host's completion function, in the form of the C boundary; nil: the host is not told.
   var complete: UnsafeRawPointer?
   var context: UnsafeMutableRawPointer?
-  var release: Function?
+  var release: Release?
 
   /// Returns the status of the completion. The work of a `payload` is called once more without a
   /// task before its completion is made, also if the task has not run, to release what belongs to
   /// the host.
   var work: Work?
   var workContext: UnsafeMutableRawPointer?
-  var workRelease: Function?
+  var workRelease: Release?
 
   /// Valid once the task is ending.
   var status: Int32 = 0
@@ -250,7 +243,7 @@ struct TaskSpec: ~Copyable {
   var complete: UnsafeRawPointer?
   var progress: (@convention(c) (UnsafeMutableRawPointer?, UInt64, UInt64) -> Int32)?
   var context: UnsafeMutableRawPointer?
-  var release: TaskRecord.Function?
+  var release: Release?
   var port: CompletionPort?
   var group: WorkGroup?
   var owner: TaskOwner?
@@ -344,10 +337,7 @@ extension TaskPointer {
     extras.port = spec.port.map { Unmanaged.passRetained($0) }
     extras.group = spec.group.map { Unmanaged.passRetained($0) }
     extras.owner = spec.owner.map { Unmanaged.passRetained($0) }
-    if spec.deadline != 0 {
-      let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(spec.deadline)
-      extras.deadline = overflow ? Int64.max : end
-    }
+    if spec.deadline != 0 { extras.deadline = Deadline(after: spec.deadline).end }
     extras.progress = spec.progress
     if spec.keyHash != 0 {
       task.pointee.flags.insert(.keyed)
