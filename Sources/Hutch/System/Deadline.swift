@@ -8,8 +8,7 @@ struct Deadline {
   /// Int64.max: no deadline.
   @inline(never)
   init(after duration: Int64) {
-    let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(duration)
-    self.end = overflow || duration == Int64.max ? Int64.max : end
+    end = Deadline.sum(Clock.read(CLOCK_MONOTONIC), duration)
   }
 
   /// Until when a call waits for another process that has a lock of a directory. That process waits

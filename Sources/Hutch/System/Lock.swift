@@ -1,6 +1,17 @@
 import CSystem
 import Synchronization
 
+extension timespec {
+  /// The time of a clock when so many nanoseconds, not below 0, will have passed.
+  @inline(never)
+  fileprivate init(_ clock: Int32, in nanoseconds: Int64) {
+    self.init()
+    let end = Deadline.sum(Clock.read(clock), nanoseconds)
+    tv_sec = Int(end / 1_000_000_000)
+    tv_nsec = Int(end % 1_000_000_000)
+  }
+}
+
 /// Takes a mutex unless that takes longer. (The call wants a time of the wall clock, so if that
 /// clock jumps, the bound moves with it.)
 @inline(never)
@@ -8,12 +19,7 @@ func lockMutex(
   _ mutex: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
 ) -> Bool {
   if pthread_mutex_trylock(mutex) != 0 {
-    let left = min(end.left, 3600_000_000_000)
-    var until = timespec()
-    clock_gettime(CLOCK_REALTIME, &until)
-    let fraction = Int64(until.tv_nsec) + left % 1_000_000_000
-    until.tv_sec += Int(left / 1_000_000_000 + fraction / 1_000_000_000)
-    until.tv_nsec = Int(fraction % 1_000_000_000)
+    var until = timespec(CLOCK_REALTIME, in: min(end.left, 3600_000_000_000))
     guard pthread_mutex_timedlock(mutex, &until) == 0 else { return false }
   }
   ThreadState.countLocks(1)
@@ -221,11 +227,7 @@ struct Condition: ~Copyable {
 
   /// Like `wait`, for at most this many nanoseconds.
   func wait(_ lock: borrowing Lock, nanoseconds: Int64) {
-    var until = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &until)
-    let fraction = Int64(until.tv_nsec) + nanoseconds % 1_000_000_000
-    until.tv_sec += Int(nanoseconds / 1_000_000_000 + fraction / 1_000_000_000)
-    until.tv_nsec = Int(fraction % 1_000_000_000)
+    var until = timespec(CLOCK_MONOTONIC, in: nanoseconds)
     pthread_cond_timedwait(condition, lock.address, &until)
   }
 
