@@ -52,7 +52,7 @@ enum Process {
     lockRegistry(givesWay: givesWay)
     let state = hutch_process_state()!
     defer { pthread_mutex_unlock(&state.pointee.lock) }
-    var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    var head = firstDirectory
     defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
     return try body(&head)
   }
@@ -91,17 +91,24 @@ enum Process {
     let state = hutch_process_state()!
     guard pthread_mutex_trylock(&state.pointee.lock) == 0 else { return false }
     defer { pthread_mutex_unlock(&state.pointee.lock) }
-    var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
-    var isListed = false
-    while let node = next {
-      if node.pointee.owner == owner {
-        node.pointee.device = device
-        node.pointee.inode = inode
-        isListed = true
-      }
-      next = node.pointee.next
-    }
-    return isListed
+    guard let node = node(of: owner) else { return false }
+    node.pointee.device = device
+    node.pointee.inode = inode
+    return true
+  }
+
+  /// The first directory on the list. The registry's lock is held.
+  private static var firstDirectory: UnsafeMutablePointer<OpenDirectory>? {
+    hutch_process_state()!.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+  }
+
+  /// The directory of a cache, if it is on the list. A cache has one. The registry's lock is held.
+  private static func node(
+    of owner: UnsafeMutableRawPointer
+  ) -> UnsafeMutablePointer<OpenDirectory>? {
+    var next = firstDirectory
+    while let node = next, node.pointee.owner != owner { next = node.pointee.next }
+    return next
   }
 
   // MARK: fork
@@ -149,29 +156,29 @@ enum Process {
 
   private static func take(
     _ lock: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
-  ) -> Int32 {
+  ) -> Bool {
     var pause: useconds_t = 0
     while pthread_mutex_trylock(lock) != 0 {
-      if end.hasPassed { return 0 }
+      if end.hasPassed { return false }
       pause = min(pause + 10, 1000)
       usleep(pause)
     }
-    return 1
+    return true
   }
 
-  /// Takes the registry's lock at a moment when no directory is being opened or closed. 0: not in
-  /// time.
-  private static func takeRegistry(until end: Deadline) -> Int32 {
+  /// Takes the registry's lock at a moment when no directory is being opened or closed. False: not
+  /// in time.
+  private static func takeRegistry(until end: Deadline) -> Bool {
     let registry = hutch_process_state()!
-    while take(&registry.pointee.lock, until: end) != 0 {
-      var next = registry.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    while take(&registry.pointee.lock, until: end) {
+      var next = firstDirectory
       while let node = next, !node.pointee.isBusy { next = node.pointee.next }
-      if next == nil { return 1 }
+      if next == nil { return true }
       pthread_mutex_unlock(&registry.pointee.lock)
-      if end.hasPassed { return 0 }
+      if end.hasPassed { return false }
       usleep(200)
     }
-    return 0
+    return false
   }
 
   private static func prepare() {
@@ -184,14 +191,13 @@ enum Process {
     _ = hutch_waiting_forks(-1)
     // The holder of the roster's lock waits for nothing.
     let hasRoster = take(&roster.pointee.lock, until: Deadline(after: patience))
-    guard hasRoster != 0 else {
+    ThreadState.hasRoster = hasRoster
+    guard hasRoster else {
       // Another fork waits for a lock that this thread holds.
-      if hasRegistry != 0 { pthread_mutex_unlock(&registry.pointee.lock) }
-      ThreadState.hasRoster = false
+      if hasRegistry { pthread_mutex_unlock(&registry.pointee.lock) }
       return
     }
-    ThreadState.hasRoster = true
-    roster.pointee.has_registry = hasRegistry
+    roster.pointee.has_registry = hasRegistry ? 1 : 0
     roster.pointee.until = end.end
     roster.pointee.prepare?()
     // Its holders keep it for one step and make no callback.
@@ -231,14 +237,8 @@ enum Process {
 
   /// In the child: the directory of `owner` is this cache's. Nil: it cannot be used here.
   static func setOwner(_ owner: UnsafeMutableRawPointer, to new: UnsafeMutableRawPointer?) {
-    var next = hutch_process_state()!.pointee.registry?.assumingMemoryBound(
-      to: OpenDirectory.self)
-    while let node = next {
-      if node.pointee.owner == owner {
-        node.pointee.owner = new
-        if new == nil { node.pointee.isBusy = false }
-      }
-      next = node.pointee.next
-    }
+    guard let node = node(of: owner) else { return }
+    node.pointee.owner = new
+    if new == nil { node.pointee.isBusy = false }
   }
 }
