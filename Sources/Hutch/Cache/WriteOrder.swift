@@ -151,8 +151,7 @@ final class WriteOrder {
   }
 
   private func bucket(_ hash: UInt64) -> UnsafeMutablePointer<Bucket> {
-    // The low 12 bits tell the kind of key.
-    buckets + Int(truncatingIfNeeded: hash &>> 12 & UInt64(WriteOrder.bucketCount - 1))
+    buckets + KeyedHash.place(of: hash, mask: WriteOrder.bucketCount - 1)
   }
 
   private func first(_ bucket: UnsafeMutablePointer<Bucket>) -> LateWrite? {

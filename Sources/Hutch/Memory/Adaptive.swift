@@ -208,11 +208,9 @@ struct Adaptive: ~Copyable {
   mutating func victimAtOnce(
     sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> Victim? {
-    guard
-      let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries, ahead)
-    else { return nil }
-    if ahead == nil { entries.lookAhead(from: victim.slot) }
-    return Victim(slot: victim.slot, place: victim.place)
+    let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries, ahead)
+    if ahead == nil, let victim { entries.lookAhead(from: victim.slot) }
+    return victim
   }
 
   // Mutating, though it changes nothing: Swift 6.3.1 copies a struct to borrow it here.
@@ -261,6 +259,4 @@ extension Entries {
   @inline(__always)
   func set(_ place: Table.Place, uses: UInt64) { place.pointee.uses = uses }
   @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMain }
-  @inline(__always)
-  func set(_ slot: Slot, isMain: Bool) { slab.setMain(slot, isMain) }
 }

@@ -29,13 +29,12 @@ struct RecentKeys {
 
   func deallocate() { free(tags) }
 
-  /// Whether the key of this hash is not in the table; it is afterwards. The lowest bits of a hash
-  /// are its kind.
+  /// Whether the key of this hash is not in the table; it is afterwards.
   @inline(__always)
   func isNew(_ hash: UInt64) -> Bool {
     guard let tags else { return true }
     let tag = UInt16(truncatingIfNeeded: hash &>> 24) | 1
-    let place = tags + Int(truncatingIfNeeded: hash &>> 12) & (RecentKeys.count &- 1)
+    let place = tags + KeyedHash.place(of: hash, mask: RecentKeys.count - 1)
     if place.pointee.load(ordering: .relaxed) == tag { return false }
     place.pointee.store(tag, ordering: .relaxed)
     return true

@@ -198,7 +198,7 @@ struct SegmentedQueue: ~Copyable {
   private mutating func pushMain(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
   ) {
-    entries.set(slot, isMain: true)
+    entries.slab.setMain(slot, true)
     if _slowPath(weighs) {
       setLevel(slot, mode, sketch, entries)
       main.push(slot, at: now, entries)
@@ -241,7 +241,7 @@ struct SegmentedQueue: ~Copyable {
   private mutating func mainCandidate(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
-  ) -> (slot: Slot, place: Table.Place)? {
+  ) -> Victim? {
     var steps = 0
     while let head = main.first(sparing: spared, at: now, weighs: weighs, entries) {
       steps += 1
@@ -251,7 +251,7 @@ struct SegmentedQueue: ~Copyable {
       if uses == 0 || steps > SegmentedQueue.mostSteps {
         // The block is read when the entry goes.
         hutch_prefetch(place.pointee.block0)
-        return (head, place)
+        return Victim(slot: head, place: place)
       }
       if entries.countsAccesses { sketch.increment(entries.key(head)) }
       entries.set(place, uses: mode.isClock ? 0 : uses - 1)
@@ -265,7 +265,7 @@ struct SegmentedQueue: ~Copyable {
   mutating func victim(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ ghosts: inout Ghosts, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
-  ) -> (slot: Slot, place: Table.Place)? {
+  ) -> Victim? {
     let coming = goesToMain || !spared.isNone ? 0 : 1
     let target = target(mode, of: count)
     var steps = 0
@@ -279,7 +279,7 @@ struct SegmentedQueue: ~Copyable {
         guard let candidate = mainCandidate(mode, sparing: spared, sketch, entries, ahead) else {
           // All that is left is in the window.
           let head = window.first(sparing: spared, at: now, weighs: weighs, entries)
-          return head.map { ($0, entries.place(of: $0)) }
+          return head.map { Victim(slot: $0, place: entries.place(of: $0)) }
         }
         if mode.isClock { ghosts.insert(entries.ghost(candidate.slot)) }
         return candidate
@@ -291,7 +291,8 @@ struct SegmentedQueue: ~Copyable {
         window.pop(head, entries)
         pushMain(head, mode, sketch, entries)
         let candidate =
-          mainCandidate(mode, sparing: spared, sketch, entries, ahead) ?? (slot: head, place: place)
+          mainCandidate(mode, sparing: spared, sketch, entries, ahead)
+          ?? Victim(slot: head, place: place)
         ghosts.insert(entries.ghost(candidate.slot))
         return candidate
       }
@@ -329,7 +330,7 @@ struct SegmentedQueue: ~Copyable {
       default: break
       }
       ghosts.insert(entries.ghost(head))
-      return (head, place)
+      return Victim(slot: head, place: place)
     }
   }
 

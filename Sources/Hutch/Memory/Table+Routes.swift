@@ -12,10 +12,6 @@ extension Table {
     fileprivate let home: Int
   }
 
-  /// Whether a line has a vacant word: no entry whose home it is, or is before it, is behind it.
-  @inline(__always)
-  static func hasEnd(_ line: Line) -> Bool { (line + (wordsPerLine - 1)).word.isVacant }
-
   /// Nil: the table has never had an entry.
   @inline(__always)
   func route(_ hash: UInt64) -> Route? {
@@ -53,7 +49,7 @@ extension Table {
       let line = route.segment.line(at)
       let matches = Matches(line, tag: route.tag, kind: 0)
       if !matches.isEmpty { return matches.first(of: line) }
-      if line[Table.wordsPerLine - 1].isVacant { break }
+      if Table.hasEnd(line) { break }
       at = Table.next(at, route.segment)
     } while at != route.home
     isAbsent = true

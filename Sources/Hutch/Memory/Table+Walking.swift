@@ -41,7 +41,7 @@ extension Table {
         if other >= tag && segment.home(other) == home { body(place.pointee) }
         place += 1
       }
-      if line[Table.wordsPerLine - 1].isVacant { break }
+      if Table.hasEnd(line) { break }
       at = Table.next(at, segment)
     } while at != home
 
@@ -83,7 +83,7 @@ extension Table {
           fill += 1
           var before = segment.home(word.tag)
           while before != line {
-            if segment.line(before)[Table.wordsPerLine - 1].isVacant {
+            if Table.hasEnd(segment.line(before)) {
               found = "an entry cannot be reached from its home line"
             }
             before = Table.next(before, segment)

@@ -101,6 +101,10 @@ struct Table: ~Copyable {
     line &+ 1 == segment.lineCount ? 0 : line &+ 1
   }
 
+  /// Whether a line has a vacant word: no entry whose home it is, or is before it, is behind it.
+  @inline(__always)
+  static func hasEnd(_ line: Line) -> Bool { (line + (wordsPerLine - 1)).word.isVacant }
+
   /// The words of a line with what a lookup asks for. Vacant words have tag 0 too.
   struct Matches {
     /// Two for each.
@@ -231,7 +235,7 @@ struct Table: ~Copyable {
         var last = line
         var at = home
         while true {
-          if last[Table.wordsPerLine - 1].isVacant { return place }
+          if Table.hasEnd(last) { return place }
           at = Table.next(at, segment)
           last = segment.line(at)
           if !Matches(last, tag: tag).isEmpty || at == home { break }
@@ -256,7 +260,7 @@ struct Table: ~Copyable {
         if let block = place.word.blockIfAny, block.slot == slot.number { return place }
         matches.removeFirst()
       }
-      if line[Table.wordsPerLine - 1].isVacant { return nil }
+      if Table.hasEnd(line) { return nil }
       at = Table.next(at, segment)
     } while at != home
     return nil
@@ -278,7 +282,7 @@ struct Table: ~Copyable {
   static func place(_ word: Word, in segment: Segment, home: Int) {
     var at = home
     var line = segment.line(at)
-    while _slowPath(!line[wordsPerLine - 1].isVacant) {
+    while _slowPath(!hasEnd(line)) {
       at = next(at, segment)
       line = segment.line(at)
     }
@@ -310,7 +314,7 @@ struct Table: ~Copyable {
     var at2 = Table.next(hole, segment)
     while at2 != hole {
       let line = segment.line(at2)
-      let wasFull = !line[Table.wordsPerLine - 1].isVacant
+      let wasFull = !Table.hasEnd(line)
       let back = Table.distance(from: hole, to: at2, lines)
       let found = hutch_displaced8(
         line, UInt32(truncatingIfNeeded: lines), UInt32(truncatingIfNeeded: at2),

@@ -35,7 +35,7 @@ struct CoherenceCounters {
   }
 
   @inline(__always)
-  static func index(of hash: UInt64) -> Int { Int(truncatingIfNeeded: hash &>> 12 & 0xFFFF) }
+  static func index(of hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: count - 1) }
 
   @inline(__always)
   subscript(_ index: Int) -> UnsafeMutablePointer<Counter> { base + index }

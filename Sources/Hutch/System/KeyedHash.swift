@@ -78,11 +78,11 @@ struct KeyedHash {
   /// shard sees them shifted up by at most 10.
   static let kindBits: UInt64 = 0xFFF
 
-  /// The place of a hash among `mask + 1` chains, a power of two. The kind is left out:
+  /// The place of a hash in a table of `mask + 1` places, a power of two. The kind is left out:
   /// it is the same for all values.
   @inline(__always)
   static func place(of hash: UInt64, mask: Int) -> Int {
-    Int(truncatingIfNeeded: hash >> 12) & mask
+    Int(truncatingIfNeeded: hash &>> 12) & mask
   }
 
   /// The hash of a value's entry.
