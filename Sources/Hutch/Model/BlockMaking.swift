@@ -30,16 +30,9 @@ extension Block {
     let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
     let raw = try Block.memory(room &+ payload, of: key)
     Allocation.prepare(raw, room)
-    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
-      .initialize(to: Atomic(1))
-    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
     var size = hasTimes ? UnownedBlock.hasTimes : UInt32(record.size)
     if !isPlain { size |= UnownedBlock.extensionBit }
-    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
-    raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
-    raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
-    raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
-    raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
+    UnownedBlock(raw).begin(size, key.count, version: record.version, created: record.created)
     if !isPlain {
       raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
       raw.storeBytes(
@@ -69,31 +62,20 @@ extension Block {
     return memory
   }
 
-  /// A block with a copy of a value and of extended data; its record has only the time of the
-  /// write.
+  /// A block with a copy of a value; its record has only the time of the write.
   @_optimize(speed)
-  static func plain(
-    key: Bytes, value: Bytes, extended: Bytes = Bytes(start: nil, count: 0), created: Int64
-  ) throws(Failure) -> Block {
+  static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
-    if value.count >= UnownedBlock.longSize || extended.count > 0 {
+    if value.count >= UnownedBlock.longSize {
       var record = Record()
       record.created = created
-      return try copying(key: key, value: value, extended: Extended(extended), record: record)
+      return try copying(key: key, value: value, extended: Extended(), record: record)
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
     let raw = try Block.memory(UnownedBlock.room(for: offset &+ value.count), of: key)
     Allocation.prepare(raw, value.count)
-    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
-      .initialize(to: Atomic(1))
-    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
-    // The stamp becomes 0 too.
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: key.count), toByteOffset: At.keySize, as: UInt32.self)
-    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
-    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+    UnownedBlock(raw).begin(
+      UInt32(truncatingIfNeeded: value.count), key.count, version: 0, created: created)
     memcpy(raw + At.header, key.baseAddress.unsafelyUnwrapped, key.count)
     if value.count > 0 {
       memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
@@ -127,6 +109,21 @@ extension Block {
 }
 
 extension UnownedBlock {
+  /// Sets the part of the header that every block has, of a new block in no tier. `size`: the
+  /// field, with the bits that say what else there is.
+  @inline(__always)
+  fileprivate func begin(_ size: UInt32, _ keySize: Int, version: UInt64, created: Int64) {
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
+    // The stamp becomes 0 too.
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: keySize), toByteOffset: At.keySize, as: UInt32.self)
+    raw.storeBytes(of: version, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+  }
+
   /// The size to request for this block. There may be more, as of one with an attached object.
   @inline(__always) var room: Int { UnownedBlock.room(for: byteCount) }
 
@@ -146,14 +143,6 @@ extension UnownedBlock {
     _ value: UnsafeRawPointer, _ valueSize: Int, _ extended: Bytes, created: Int64
   ) {
     self.init(memory)
-    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
-      .initialize(to: Atomic(1))
-    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
-    // The stamp becomes 0 too.
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: keySize), toByteOffset: At.keySize, as: UInt32.self)
-    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
-    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
     var size = UInt32(truncatingIfNeeded: valueSize)
     var header = At.header
     if _slowPath(extended.count > 0) {
@@ -165,7 +154,7 @@ extension UnownedBlock {
         of: UInt64(UInt32(truncatingIfNeeded: extended.count)), toByteOffset: At.extendedSize,
         as: UInt64.self)
     }
-    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
+    begin(size, keySize, version: 0, created: created)
     let offset = UnownedBlock.valueOffset(header: header, keySize: keySize)
     if _fastPath(keySize >= 8 && keySize <= 16) {
       let (first, last) = (Folding.word(key, 0), Folding.word(key, keySize &- 8))
