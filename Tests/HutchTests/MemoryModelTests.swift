@@ -138,9 +138,9 @@ import Testing
       var seen: [String: Int] = [:]
       var position: UInt64 = 0
       var added = 0
-      while bench.tier.keys(
+      while bench.tier.blocks(
         after: &position, limit: 20, at: bench.hand.moment,
-        visit: { seen[String(decoding: $0, as: UTF8.self), default: 0] += 1 }) > 0
+        visit: { seen[String(decoding: $0.key, as: UTF8.self), default: 0] += 1 }) > 0
       {
         // Grow beyond a division into shards, replace, remove and put again.
         for _ in 0..<40 {
@@ -166,9 +166,9 @@ import Testing
     var seen: Set<String> = []
     var position: UInt64 = 0
     var steps = 0
-    while bench.tier.keys(
+    while bench.tier.blocks(
       after: &position, limit: 20, at: bench.hand.moment,
-      visit: { expect(seen.insert(String(decoding: $0, as: UTF8.self)).inserted) }) > 0
+      visit: { expect(seen.insert(String(decoding: $0.key, as: UTF8.self)).inserted) }) > 0
     {
       steps += 1
       if steps == 100 {

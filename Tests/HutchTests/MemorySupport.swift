@@ -185,9 +185,9 @@ final class Bench {
   func keys(onlyUnbacked: Bool = false) -> [String] {
     var position: UInt64 = 0
     var keys: [String] = []
-    while tier.keys(
-      after: &position, limit: 10, at: hand.moment, onlyUnbacked: onlyUnbacked,
-      visit: { keys.append(String(decoding: $0, as: UTF8.self)) }) > 0
+    while tier.blocks(
+      after: &position, limit: 10, at: hand.moment, onlyUnbacked ? .unbacked : .all,
+      visit: { keys.append(String(decoding: $0.key, as: UTF8.self)) }) > 0
     {}
     return keys
   }

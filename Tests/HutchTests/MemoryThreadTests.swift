@@ -160,7 +160,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
           hammer.tier.setLimits(other, at: hammer.moment)
         case 2..<20: _ = hammer.tier.maintain(at: hammer.moment)
         case 20..<60:
-          if hammer.tier.keys(
+          if hammer.tier.blocks(
             after: &position, limit: 50, at: hammer.moment, visit: { _ in }) == 0
           {
             position = 0

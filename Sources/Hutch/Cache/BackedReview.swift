@@ -55,9 +55,9 @@ final class BackedReview {
       position = 0
     }
     let moment = clock.momentForMaintenance()
-    let count = memory.keys(
+    let count = memory.blocks(
       after: &position, limit: BackedReview.entriesInSlice, at: moment,
-      visit: { review($0, at: moment, storage) })
+      visit: { review($0.key, at: moment, storage) })
     if count == 0 { ended.store(current, ordering: .releasing) }
     return isUnderWay
   }

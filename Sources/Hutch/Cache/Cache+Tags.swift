@@ -163,7 +163,7 @@ extension Cache {
     var removed: UInt64 = 0
     var position: UInt64 = 0
     while memory.blocks(
-      after: &position, limit: Cache.removalsTogether, at: .first, areObjects: true,
+      after: &position, limit: Cache.removalsTogether, at: .first, .objects,
       visit: { block in
         guard block.hasTag(tag) else { return }
         let hash = memory.hash(ofObject: block.key)

@@ -25,7 +25,7 @@ final class Cursor {
   let forks = Process.forks
   private let source: Source
   /// The next keys of a walk over one tier.
-  private var page: KeyPage
+  private let page = KeyPage()
   /// How far a walk over memory has come.
   private var memoryPosition: UInt64 = 0
   private var hasEnded = false
@@ -35,7 +35,6 @@ final class Cursor {
   /// step to the end.
   init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) throws(Failure) {
     self.handle = handle
-    page = try KeyPage()
     if let walk {
       source = .ordered(walk)
     } else if handle.scope == .memory || handle.cache.storage == nil {
@@ -52,7 +51,7 @@ final class Cursor {
     switch source {
     case .memory, .storage: page.current
     case .both(let walk): walk.current
-    case .ordered(let walk): walk.current?.bytes
+    case .ordered(let walk): walk.current
     }
   }
 
@@ -97,8 +96,8 @@ final class Cursor {
       }
     } else {
       count = try page.refill { (_, append) throws(Failure) in
-        cache.memory.keys(
-          after: &memoryPosition, limit: Cursor.pageCount, at: moment, visit: append)
+        cache.memory.blocks(
+          after: &memoryPosition, limit: Cursor.pageCount, at: moment, visit: { append($0.key) })
       }
     }
     if count == 0 {

@@ -34,20 +34,14 @@ final class OrderedWalk {
   private var place: WalkPlace
   /// The store's order is the one that is asked for.
   private let isStorages: Bool
-  private(set) var current: UnownedKey?
+  /// In memory of the page's own.
+  private(set) var current: Bytes?
 
   /// 1 MB, and the keys.
   private static let room = 32_768
   private static let keysInLook = 128
   /// Of a store's order the first page is short: many walks go no further than a few steps.
   private static let keysInFirstLook = 16
-
-  /// A key that the walk has a copy of.
-  struct UnownedKey {
-    let start: UnsafeMutableRawPointer
-    let count: Int
-    var bytes: Bytes { Bytes(start: start, count: count) }
-  }
 
   init(_ handle: Handle, _ order: Order, descending: Bool) {
     self.handle = handle
@@ -81,16 +75,16 @@ final class OrderedWalk {
         let item = candidates[next]
         next += 1
         guard let start = OrderedWalk.pointer(item) else { continue }
-        let key = UnownedKey(start: start, count: Int(item.weight))
+        let key = Bytes(start: start, count: Int(item.weight))
         let version = UInt64(bitPattern: isDescending ? ~item.second : item.second)
         // Both tiers may have offered it.
         if !isStorages, try !met.insert(version) { continue }
         // A page is large, and much may have gone or come anew since it was made.
-        guard try handle.cache.info(key.bytes, in: handle.scope)?.record.version == version else {
+        guard try handle.cache.info(key, in: handle.scope)?.record.version == version else {
           continue
         }
         current = key
-        return key.bytes
+        return key
       }
       drop()
       if isEnd { return nil }
@@ -105,7 +99,7 @@ final class OrderedWalk {
     let moment = cache.clock.current
     var failure: Failure?
     if isStorages {
-      // Each of its pages is one of ours.
+      // Each of the store's pages is one of the walk's.
       var rank: Int64 = 0
       try cache.withStorage { (storage) throws(Failure) in
         cache.writeBack.write(storage)
@@ -144,9 +138,10 @@ final class OrderedWalk {
   private func lookThroughMemory(at moment: Moment, _ failure: inout Failure?) {
     let memory = handle.cache.memory
     var place: UInt64 = 0
-    while memory.keys(
-      after: &place, limit: OrderedWalk.keysInLook, at: moment, onlyUnbacked: false,
-      visit: { key in
+    while memory.blocks(
+      after: &place, limit: OrderedWalk.keysInLook, at: moment,
+      visit: { block in
+        let key = block.key
         if let record = memory.info(key, memory.hash(key), at: moment) {
           offer(key, record, &failure)
         }

@@ -41,30 +41,24 @@ final class WholeWalk {
   private static let growth = 32
   private static let keysInLook = 128
 
-  /// `goesFar`: the caller means to step to the end.
-  init(_ handle: Handle, goesFar: Bool) {
+  /// `goesFar`: the caller means to go to the end.
+  init(_ handle: Handle, goesFar: Bool, asksForEach: Bool = true) {
     self.handle = handle
     page = SortedKeys(handle.cache.memory.keyed)
     room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
-    asksForEach = true
+    self.asksForEach = asksForEach
   }
 
-  /// Over the entries whose keys begin with `prefix`, and are longer.
-  init(_ handle: Handle, prefix: Bytes) throws(Failure) {
-    self.handle = handle
-    page = SortedKeys(handle.cache.memory.keyed)
-    room = WholeWalk.mostRoom
-    asksForEach = false
+  /// Over the entries whose keys begin with `prefix`, and are longer. Delegates: see Copying.
+  convenience init(_ handle: Handle, prefix: Bytes) throws(Failure) {
+    self.init(handle, goesFar: true, asksForEach: false)
     try self.prefix.append(contentsOf: prefix)
     try passed.append(contentsOf: prefix)
   }
 
   /// Over the entries with this tag.
-  init(_ handle: Handle, tag: Bytes) throws(Failure) {
-    self.handle = handle
-    page = SortedKeys(handle.cache.memory.keyed)
-    room = WholeWalk.mostRoom
-    asksForEach = false
+  convenience init(_ handle: Handle, tag: Bytes) throws(Failure) {
+    self.init(handle, goesFar: true, asksForEach: false)
     try self.tag.append(contentsOf: tag)
   }
 

@@ -232,7 +232,7 @@ final class WriteBack {
       }
       let moment = clock.momentForMaintenance()
       var writes: [DownwardWrite] = []
-      let count = memory.dirty(after: &position, limit: 64, at: moment) { entry in
+      let count = memory.blocks(after: &position, limit: 64, at: moment, .dirty) { entry in
         if let write = submitDown(entry, at: moment, to: storage) { writes.append(write) }
       }
       for write in writes {

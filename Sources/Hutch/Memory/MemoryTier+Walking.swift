@@ -14,41 +14,17 @@ enum WalkKind {
 /// They go by the order of hashes, which nothing changes: not growth, not replacement, not the
 /// removal of a neighbour.
 extension MemoryTier {
-  /// Calls `visit` with the keys of some entries, about `limit` of them, and moves `position`
-  /// on, which begins at 0; returns how many, 0 at the end. An entry that is there from
-  /// beginning to end is visited exactly once, another at most once. `visit` may change the
-  /// tier.
-  func keys(
-    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool = false,
-    visit: (Bytes) -> Void
-  ) -> Int {
-    blocks(
-      after: &position, limit: limit, at: at, onlyUnbacked ? .unbacked : .all,
-      visit: { visit($0.key) })
-  }
-
-  /// As `keys`, with the blocks of all entries, or of host objects.
-  func blocks(
-    after position: inout UInt64, limit: Int, at: Moment, areObjects: Bool = false,
-    visit: (UnownedBlock) -> Void
-  ) -> Int {
-    blocks(
-      after: &position, limit: limit, at: at, areObjects ? .objects : .all, visit: visit)
-  }
-
-  /// As `keys`, with the blocks of entries that the disk tier is owed.
-  func dirty(
-    after position: inout UInt64, limit: Int, at: Moment, visit: (UnownedBlock) -> Void
-  ) -> Int {
-    blocks(after: &position, limit: limit, at: at, .dirty, visit: visit)
-  }
-
   /// How many blocks a step of a walk holds at most.
   private static var walkBuffer: Int { 128 }
 
-  /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
-  private func blocks(
-    after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
+  /// Calls `visit` with the blocks of some entries, about `limit` of them, and moves `position`
+  /// on; returns how many, 0 at the end. An entry that is there from beginning to end is visited
+  /// exactly once, another at most once. `visit` may change the tier.
+  ///
+  /// `position` is 0 at first, then a hash: all entries with lesser ones have been seen; all ones:
+  /// the end.
+  func blocks(
+    after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind = .all,
     visit: (UnownedBlock) -> Void
   ) -> Int {
     var visited = 0
