@@ -32,20 +32,20 @@ class Event {
   }
 
   final var kind: Kind
-  final var cause: Cause
+  final var cause = Cause.none
   final var tiers: Tiers
   final var version: UInt64 = 0
   /// Why a tier is down.
   final var status = Status.done
   /// A line of the log, the cache's directory, and how many lines before it were left out.
-  final let line: LogLine?
-  final let directory: UnsafePointer<CChar>?
+  final private(set) var line: LogLine?
+  final private(set) var directory: UnsafePointer<CChar>?
   final var leftOut: UInt64 = 0
   /// The entry's key, and its value if `hasValue`; nil for events of the cache. Valid for as long
   /// as the event is.
   final var entry: UnownedBlock?
-  final var hasValue: Bool
-  private let block: Block?
+  final var hasValue = false
+  private var block: Block?
 
   // The lane's, under its lock.
 
@@ -73,8 +73,6 @@ class Event {
     self.tiers = tiers
     self.hasValue = hasValue
     self.lane = lane
-    line = nil
-    directory = nil
     version = block.unowned.version
     entry = block.unowned
     self.block = consume block
@@ -83,12 +81,7 @@ class Event {
   /// An event about a write: a subclass says what it is about.
   init(lane: Int) {
     kind = .didAdd
-    cause = .none
     tiers = Tiers()
-    hasValue = false
-    line = nil
-    directory = nil
-    block = nil
     self.lane = lane
   }
 
@@ -96,24 +89,14 @@ class Event {
   init(_ kind: Kind, tiers: Tiers) {
     self.kind = kind
     self.tiers = tiers
-    line = nil
-    directory = nil
-    cause = .none
-    block = nil
-    hasValue = false
     lane = 0
   }
 
   /// A line of the log.
-  init(_ line: LogLine, _ tiers: Tiers, _ directory: UnsafePointer<CChar>?) {
-    kind = .log
+  convenience init(_ line: LogLine, _ tiers: Tiers, _ directory: UnsafePointer<CChar>?) {
+    self.init(.log, tiers: tiers)
     self.line = line
     self.directory = directory
-    self.tiers = tiers
-    cause = .none
-    block = nil
-    hasValue = false
-    lane = 0
   }
 
   /// Calls `tell` once for each event that the listener is told, which is this one then.
