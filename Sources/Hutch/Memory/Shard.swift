@@ -13,8 +13,8 @@ struct Shard: ~Copyable {
   private let time = Atomic<UInt16>(0)
   private var callsToTick: UInt8 = 1
 
-  /// The bytes of `entries`, as the budget knows them.
-  private var counted = 0
+  /// The bytes of `entries`, as the budget knows them (`countPlaces`).
+  var counted = 0
   /// The hash at which `tighten` goes on.
   var tightened: UInt64 = 0
 
@@ -35,6 +35,14 @@ struct Shard: ~Copyable {
     entries = Entries(position, counts: !common.isAdaptive)
     policy = Policy(position, common)
     self.ages = ages
+  }
+
+  /// Adds an entry to the counts of its kind, or takes it out.
+  @inline(__always)
+  func count(_ word: Word, _ sign: Int64) {
+    let one = UInt64(bitPattern: sign)
+    if !word.isBacked { unbacked.add(one) }
+    if word.isTimed { timed.add(one) }
   }
 
   // MARK: times
@@ -167,206 +175,6 @@ struct Shard: ~Copyable {
 
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> UnownedBlock? {
     live(key, hash, at: at)?.pointee.block
-  }
-
-  // MARK: writing
-
-  /// How far a put came under one hold of the lock.
-  enum Step {
-    case done(MemoryPutResult)
-    /// The departures are full: give them up and come back.
-    case again
-    /// This shard has given its share, or has nothing more that could go: give the departures up,
-    /// make room elsewhere and come back.
-    case elsewhere(cost: UInt64, count: UInt64)
-  }
-
-  /// Decides and stores as one. Fails with nothing changed but that entries had expired, or were
-  /// evicted to make room.
-  @inline(never)
-  @_optimize(speed)
-  mutating func put(
-    _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
-    isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
-    isPrepared: inout Bool, isAbsent: Bool = false, into departures: inout Departures
-  ) throws(Failure) -> Step {
-    let key = block.key
-    var found = isAbsent ? nil : entries.table.find(key, hash)
-    if let place = found, place.pointee.isTimed,
-      isExpired(place.pointee.block, at: at.time)
-    {
-      if departures.isFull { return .again }
-      remove(place, hash, .expired, at: at, budget, into: &departures)
-      found = nil
-    }
-    let existing = found?.pointee.block.version ?? 0
-    if let refusal = condition.refusal(existing: existing, new: block.version) {
-      return .done(MemoryPutResult(refusal, existing: existing))
-    }
-    var isTouch = false
-    var isBacked = isBacked
-    if condition.kind == .version, let place = found, block.version == existing {
-      // Touched: it counts as what it is a copy of, which may have changed since it was read. The
-      // store has this version, or does not, as before.
-      isTouch = true
-      isBacked = place.pointee.isBacked
-      block.mark = place.pointee.block.mark
-    }
-    if charge > budget.largestCharge {
-      // New times may make an entry too large. No write has come: the entry is evicted.
-      if let place = found {
-        remove(place, hash, isTouch ? .evicted : .replaced, at: at, budget, into: &departures)
-      }
-      refusals.add(1)
-      var refused = MemoryPutResult(.tooLarge, existing: existing)
-      refused.version = block.version == 0 ? versions.draw() : block.version
-      return .done(refused)
-    }
-
-    if !block.isPlain && block.cost != 0 { budget.noteOwnCost() }
-    if _slowPath(entries.bytes != counted) { countPlaces(budget) }
-    let idle = budget.idle(entries.bytesPerEntry)
-    // Once for all steps of a put: a step that evicts leaves less, so that one put would evict all
-    // at once.
-    if _slowPath(budget.isPaying || budget.isTooMuch(idle)), !departures.hasPaid {
-      departures.hasPaid = true
-      budget.pay(with: charge, idle)
-      if Heap.isTight || entries.table.isSparse {
-        tighten(charge)
-        // Words may have moved.
-        if found != nil { found = entries.table.find(key, hash) }
-      }
-    }
-
-    let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
-    let slot = found == nil ? try entries.reserve(hash, budget) : Slot(found!.pointee.block.slot)
-    if isTimed { try entries.slab.reserveTimes(slot) }
-
-    let isNew = found == nil
-    var wasDirty = false
-    let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
-    if isNew && !isPrepared {
-      isPrepared = true
-      policy.prepare(hash, charge: charge, budget, entries)
-    }
-    var hasLooked = false
-    while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
-      if !hasLooked && !departures.isFull {
-        hasLooked = true
-        if reclaimSome(at: at, budget, into: &departures) {
-          if !isNew { found = entries.table.find(key, hash) }
-          continue
-        }
-      }
-      let more = charge > old ? charge - old : 0
-      guard
-        evictNext(
-          cost: more, count: isNew ? 1 : 0, sparing: isNew ? .none : slot, at: at, budget,
-          into: &departures)
-      else {
-        return .elsewhere(cost: more, count: isNew ? 1 : 0)
-      }
-      // The eviction may have given the reserved slot a better one, and moved words.
-      if !isNew { found = entries.table.find(key, hash) }
-    }
-
-    tick(at)
-    puts.add(1)
-    if block.isDeparted {
-      // Promoted again, while a reader has held it since it left.
-      block.endDeparture()
-      block.setDeparted(false)
-    }
-    block.stamp = clock
-    if block.version == 0 { block.version = versions.draw() }
-    if let place = found {
-      replacements.add(1)
-      let replaced = place.pointee.block
-      wasDirty = !place.pointee.isBacked && replaced.isDirty
-      count(place.pointee, -1)
-      block.slot = slot.number
-      place.pointee = place.pointee.with(block).with(isTimed: isTimed).with(isBacked: isBacked)
-      count(place.pointee, 1)
-      if old > charge { budget.release(cost: old - charge, count: 0) }
-      cost.add(charge &- old)
-      noteUse(place, block, hash)
-      departures.add(replaced, .replaced, accessed: 0)
-      entries.slab.times(slot)?.pointee = .none
-      if charge != old && policy.isOff(slot, charge: charge, entries) {
-        move(block, charge: charge, isTimed: isTimed)
-      }
-      if isTimed { setTimes(Slot(block.slot), of: block, at: at) }
-    } else {
-      if isTimed {
-        // After evictions `take` may give another slot than the one that was reserved.
-        try reserveTimesOfNext(budget, charge)
-      }
-      let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
-      block.slot = slot.number
-      let word = Word(
-        block, isTimed: isTimed, isBacked: isBacked, isObject: hash & KeyedHash.kindBits != 0)
-      entries.table.insert(word, hash)
-      count(word, 1)
-      count.add(1)
-      cost.add(charge)
-      if isTimed { setTimes(slot, of: block, at: at) }
-      policy.admit(slot, charge: charge, entries)
-    }
-    var result = MemoryPutResult(.stored, existing: existing)
-    result.version = block.version
-    result.wasDirty = wasDirty
-    return .done(result)
-  }
-
-  /// Gives the entry another slot, in the list of its new charge. Without memory it stays where it
-  /// is.
-  private mutating func move(_ block: UnownedBlock, charge: UInt64, isTimed: Bool) {
-    let old = Slot(block.slot)
-    do throws(Failure) {
-      let next = try entries.slab.reserve()
-      if isTimed { try entries.slab.reserveTimes(next) }
-    } catch { return }
-    let slot = entries.slab.take(entries.slab[old].pointee.hash)
-    entries.slab.setMain(slot, entries.isMain(old))
-    block.slot = slot.number
-    policy.adaptive.move(from: old, to: slot, charge: charge, entries)
-    forget(old)
-  }
-
-  @inline(never)
-  private mutating func forget(_ slot: Slot) { policy.forget(slot, &entries) }
-
-  private mutating func reserveTimesOfNext(
-    _ budget: borrowing Budget, _ charge: UInt64
-  ) throws(Failure) {
-    do throws(Failure) {
-      try entries.slab.reserveTimes(try entries.slab.reserve())
-    } catch {
-      budget.release(cost: charge, count: 1)
-      throw error
-    }
-  }
-
-  private mutating func setTimes(_ slot: Slot, of block: UnownedBlock, at: Moment) {
-    let now = at.time
-    var record = block.lifetime
-    record.accessed = max(record.created, now)
-    setTimes(slot, record, at: now)
-  }
-
-  /// Adds an entry to the counts of its kind, or takes it out.
-  @inline(__always)
-  func count(_ word: Word, _ sign: Int64) {
-    let one = UInt64(bitPattern: sign)
-    if !word.isBacked { unbacked.add(one) }
-    if word.isTimed { timed.add(one) }
-  }
-
-  /// Tells the budget of the bytes of slab and table, which seldom change.
-  @inline(never)
-  private mutating func countPlaces(_ budget: borrowing Budget) {
-    budget.addPlaces(entries.bytes &- counted)
-    counted = entries.bytes
   }
 
   // MARK: removing

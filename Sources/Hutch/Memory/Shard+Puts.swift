@@ -1,0 +1,219 @@
+import CSystem
+
+/// What a put does under one hold of the shard's lock; MemoryTier+Puts.swift goes from one step to
+/// the next.
+extension Shard {
+  /// How far a put came under one hold of the lock.
+  enum Step {
+    case done(MemoryPutResult)
+    /// The departures are full: give them up and come back.
+    case again
+    /// This shard has given its share, or has nothing more that could go: give the departures up,
+    /// make room elsewhere and come back.
+    case elsewhere(cost: UInt64, count: UInt64)
+  }
+
+  /// Decides and stores as one. Fails with nothing changed but that entries had expired, or were
+  /// evicted to make room.
+  @inline(never)
+  @_optimize(speed)
+  mutating func put(
+    _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
+    isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
+    isPrepared: inout Bool, isAbsent: Bool = false, into departures: inout Departures
+  ) throws(Failure) -> Step {
+    let key = block.key
+    var found = isAbsent ? nil : entries.table.find(key, hash)
+    if let place = found, place.pointee.isTimed,
+      isExpired(place.pointee.block, at: at.time)
+    {
+      if departures.isFull { return .again }
+      remove(place, hash, .expired, at: at, budget, into: &departures)
+      found = nil
+    }
+    let existing = found?.pointee.block.version ?? 0
+    if let refusal = condition.refusal(existing: existing, new: block.version) {
+      return .done(MemoryPutResult(refusal, existing: existing))
+    }
+    var isTouch = false
+    var isBacked = isBacked
+    if condition.kind == .version, let place = found, block.version == existing {
+      // Touched: it counts as what it is a copy of, which may have changed since it was read. The
+      // store has this version, or does not, as before.
+      isTouch = true
+      isBacked = place.pointee.isBacked
+      block.mark = place.pointee.block.mark
+    }
+    if charge > budget.largestCharge {
+      // New times may make an entry too large. No write has come: the entry is evicted.
+      if let place = found {
+        remove(place, hash, isTouch ? .evicted : .replaced, at: at, budget, into: &departures)
+      }
+      refusals.add(1)
+      var refused = MemoryPutResult(.tooLarge, existing: existing)
+      refused.version = block.version == 0 ? versions.draw() : block.version
+      return .done(refused)
+    }
+
+    if !block.isPlain && block.cost != 0 { budget.noteOwnCost() }
+    if pay(with: charge, budget, &departures), found != nil {
+      found = entries.table.find(key, hash)
+    }
+    let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
+    let slot = found == nil ? try entries.reserve(hash, budget) : Slot(found!.pointee.block.slot)
+    if isTimed { try entries.slab.reserveTimes(slot) }
+
+    let isNew = found == nil
+    let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
+    if isNew && !isPrepared {
+      isPrepared = true
+      policy.prepare(hash, charge: charge, budget, entries)
+    }
+    let more = (cost: charge > old ? charge - old : 0, count: UInt64(isNew ? 1 : 0))
+    var hasLooked = false
+    while !budget.reserve(cost: more.cost, count: more.count) {
+      var hasRoom = false
+      if !hasLooked && !departures.isFull {
+        hasLooked = true
+        hasRoom = reclaimSome(at: at, budget, into: &departures)
+      }
+      guard
+        hasRoom
+          || evictNext(
+            cost: more.cost, count: more.count, sparing: isNew ? .none : slot, at: at, budget,
+            into: &departures)
+      else {
+        return .elsewhere(cost: more.cost, count: more.count)
+      }
+      // The eviction may have given the reserved slot a better one, and moved words.
+      if !isNew { found = entries.table.find(key, hash) }
+    }
+
+    tick(at)
+    puts.add(1)
+    if block.isDeparted {
+      // Promoted again, while a reader has held it since it left.
+      block.endDeparture()
+      block.setDeparted(false)
+    }
+    block.stamp = clock
+    if block.version == 0 { block.version = versions.draw() }
+    var result = MemoryPutResult(.stored, existing: existing)
+    if let place = found {
+      result.wasDirty = !place.pointee.isBacked && place.pointee.block.isDirty
+      if old > charge { budget.release(cost: old - charge, count: 0) }
+      let word = place.pointee.with(block).with(isTimed: isTimed).with(isBacked: isBacked)
+      departures.add(
+        replace(place, by: word, hash, charge: charge, insteadOf: old), .replaced, accessed: 0)
+    } else {
+      if isTimed {
+        // After evictions `take` may give another slot than the one that was reserved.
+        try reserveTimesOfNext(budget, charge)
+      }
+      insert(block, hash, isTimed: isTimed, isBacked: isBacked, charge: charge)
+    }
+    if isTimed { setTimes(of: block, at: at) }
+    result.version = block.version
+    return .done(result)
+  }
+
+  /// Sets the limit in force, if it has to change. True: words may have moved.
+  @inline(__always)
+  private mutating func pay(
+    with charge: UInt64, _ budget: borrowing Budget, _ departures: inout Departures
+  ) -> Bool {
+    if _slowPath(entries.bytes != counted) { countPlaces(budget) }
+    let idle = budget.idle(entries.bytesPerEntry)
+    // Once for all steps of a put: a step that evicts leaves less, so that one put would evict all
+    // at once.
+    guard _slowPath(budget.isPaying || budget.isTooMuch(idle)), !departures.hasPaid else {
+      return false
+    }
+    departures.hasPaid = true
+    budget.pay(with: charge, idle)
+    guard Heap.isTight || entries.table.isSparse else { return false }
+    tighten(charge)
+    return true
+  }
+
+  /// Puts the word of another block in the place of an entry's, and returns the former block.
+  @inline(__always)
+  private mutating func replace(
+    _ place: Table.Place, by word: Word, _ hash: UInt64, charge: UInt64, insteadOf old: UInt64
+  ) -> UnownedBlock {
+    let replaced = place.pointee.block
+    let block = word.block
+    let slot = replaced.slot
+    replacements.add(1)
+    count(place.pointee, -1)
+    block.slot = slot
+    place.pointee = word
+    count(word, 1)
+    cost.add(charge &- old)
+    noteUse(place, block, hash)
+    entries.slab.times(Slot(slot))?.pointee = .none
+    if charge != old && policy.isOff(Slot(slot), charge: charge, entries) {
+      move(block, charge: charge, isTimed: word.isTimed)
+    }
+    return replaced
+  }
+
+  /// Puts a new entry in, for which all is reserved.
+  @inline(__always)
+  private mutating func insert(
+    _ block: UnownedBlock, _ hash: UInt64, isTimed: Bool, isBacked: Bool, charge: UInt64
+  ) {
+    let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
+    block.slot = slot.number
+    let word = Word(
+      block, isTimed: isTimed, isBacked: isBacked, isObject: hash & KeyedHash.kindBits != 0)
+    entries.table.insert(word, hash)
+    count(word, 1)
+    count.add(1)
+    cost.add(charge)
+    policy.admit(slot, charge: charge, entries)
+  }
+
+  /// Gives the entry another slot, in the list of its new charge. Without memory it stays where it
+  /// is.
+  private mutating func move(_ block: UnownedBlock, charge: UInt64, isTimed: Bool) {
+    let old = Slot(block.slot)
+    do throws(Failure) {
+      let next = try entries.slab.reserve()
+      if isTimed { try entries.slab.reserveTimes(next) }
+    } catch { return }
+    let slot = entries.slab.take(entries.slab[old].pointee.hash)
+    entries.slab.setMain(slot, entries.isMain(old))
+    block.slot = slot.number
+    policy.adaptive.move(from: old, to: slot, charge: charge, entries)
+    forget(old)
+  }
+
+  @inline(never)
+  private mutating func forget(_ slot: Slot) { policy.forget(slot, &entries) }
+
+  private mutating func reserveTimesOfNext(
+    _ budget: borrowing Budget, _ charge: UInt64
+  ) throws(Failure) {
+    do throws(Failure) {
+      try entries.slab.reserveTimes(try entries.slab.reserve())
+    } catch {
+      budget.release(cost: charge, count: 1)
+      throw error
+    }
+  }
+
+  private mutating func setTimes(of block: UnownedBlock, at: Moment) {
+    let now = at.time
+    var record = block.lifetime
+    record.accessed = max(record.created, now)
+    setTimes(Slot(block.slot), record, at: now)
+  }
+
+  /// Tells the budget of the bytes of slab and table, which seldom change.
+  @inline(never)
+  private mutating func countPlaces(_ budget: borrowing Budget) {
+    budget.addPlaces(entries.bytes &- counted)
+    counted = entries.bytes
+  }
+}
