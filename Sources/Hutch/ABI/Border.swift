@@ -147,6 +147,22 @@ func checkedTag(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> By
   return Bytes(start: pointer, count: size)
 }
 
+@inline(__always)
+func checkedBuffer(
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int
+) throws(Failure) -> UnsafeMutableRawBufferPointer {
+  guard capacity >= 0, buffer != nil || capacity == 0 else {
+    throw .invalid("the buffer is NULL, or its capacity is not a valid size")
+  }
+  return UnsafeMutableRawBufferPointer(start: buffer, count: capacity)
+}
+
+/// Refuses a struct of the host whose reserved fields are not zero.
+@inline(never)
+func checkReserved(_ isZero: Bool) throws(Failure) {
+  guard isZero else { throw Failure(.unsupported, "a reserved field of a struct is set") }
+}
+
 // MARK: records and limits
 
 extension hutch_entry_info {
@@ -175,9 +191,7 @@ extension hutch_entry_info {
 extension TierLimits {
   /// `defaults`, except for the fields that the host has set.
   init(_ limits: hutch_tier_limits, over defaults: TierLimits) throws(Failure) {
-    guard isZero(limits.reserved) else {
-      throw Failure(.unsupported, "a reserved field of the limits is set")
-    }
+    try checkReserved(isZero(limits.reserved))
     func size(_ number: UInt64) -> UInt64 { number == UInt64.max ? 0 : number }
     func duration(_ duration: Int64) throws(Failure) -> Int64 {
       try checkedDuration(duration) == Int64.max ? 0 : duration

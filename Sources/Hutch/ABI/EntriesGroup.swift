@@ -59,9 +59,7 @@ extension Cache.PutSpec {
     timeToLive = try checkedDuration(given.time_to_live)
     timeToIdle = try checkedDuration(given.time_to_idle)
     cost = given.cost
-    guard given.reserved == 0 else {
-      throw Failure(.unsupported, "a reserved field of the options is set")
-    }
+    try checkReserved(given.reserved == 0)
     writePolicy = try WritePolicy(given.write_policy)
     let data = try checkedBytes(
       given.extended, given.extended_size, "the extended data are NULL, or their size is not valid")
@@ -194,16 +192,6 @@ private func gettingInto(
     _ = Block(owning: reference)
     return .bufferTooSmall
   }
-}
-
-@inline(__always)
-private func checkedBuffer(
-  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int
-) throws(Failure) -> UnsafeMutableRawBufferPointer {
-  guard capacity >= 0, buffer != nil || capacity == 0 else {
-    throw .invalid("the buffer is NULL, or its capacity is not a valid size")
-  }
-  return UnsafeMutableRawBufferPointer(start: buffer, count: capacity)
 }
 
 @_cdecl("hutch_look") @implementation

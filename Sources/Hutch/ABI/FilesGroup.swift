@@ -30,17 +30,14 @@ public func hutch_path(
   withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
-    guard capacity >= 0, buffer != nil || capacity == 0 else {
-      throw .invalid("the buffer is NULL, or its capacity is not a valid size")
-    }
+    let buffer = try checkedBuffer(buffer, capacity)
     var status = Status.notFound
     try cache.path(of: key, in: scope) { (path) throws(Failure) in
       size.pointee = path.count
-      status = path.count < capacity ? .done : .bufferTooSmall
+      status = path.count < buffer.count ? .done : .bufferTooSmall
       guard status == .done else { return }
-      let target = UnsafeMutableRawPointer(buffer!)
-      target.copyMemory(from: path.baseAddress!, byteCount: path.count)
-      target.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
+      buffer.copyMemory(from: path)
+      buffer[path.count] = 0
     }
     return status
   }

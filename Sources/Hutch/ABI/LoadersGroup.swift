@@ -6,9 +6,7 @@ extension LoadSpec {
   init(_ options: hutch_load_options) throws(Failure) {
     self.init()
     try checkFlags(options.flags, UInt32(HUTCH_LOAD_STALE_IF_ERROR))
-    guard options.reserved == 0 else {
-      throw Failure(.unsupported, "a reserved field of the options is set")
-    }
+    try checkReserved(options.reserved == 0)
     let given = try checkedDuration(options.timeout)
     if given != 0 { timeout = given }
     softTimeToLive = try checkedDuration(options.soft_time_to_live)
@@ -54,12 +52,12 @@ public func hutch_load(
     try handle.check()
     let key = try checkedKey(key, key_size)
     guard let out, let loader else { throw .invalid("loader or out is NULL") }
-    if options == nil, let block = try cache.get(key, in: handle.scope) {
+    var found = try cache.get(key, in: handle.scope)
+    // Without options no value is stale.
+    if options == nil, let block = found.take() {
       out.pointee = OpaquePointer(block.leak().raw)
       return .done
     }
-    // A miss is counted once: with options there was no look before.
-    let found = options == nil ? nil : try cache.get(key, in: handle.scope)
     return try deliver(
       try cache.load(key, try LoadSpec(loadOptions(options)), found, for: handle, loader, context),
       out)
@@ -122,7 +120,7 @@ public func hutch_loading_fail(
   _ loading: OpaquePointer!, _ code: Int32, _ words: UnsafePointer<CChar>!
 ) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
-    return try loading.handle.cache.fail(loading, code, words)
+    try loading.handle.cache.fail(loading, code, words)
   }
 }
 
@@ -137,7 +135,7 @@ public func hutch_loading_abandon(_ loading: OpaquePointer!) -> hutch_status {
 @_cdecl("hutch_loading_wanted") @implementation
 public func hutch_loading_wanted(_ loading: OpaquePointer!) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
-    return loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled
+    loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled
   }
 }
 

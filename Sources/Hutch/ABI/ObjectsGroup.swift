@@ -10,7 +10,8 @@ public func hutch_put_object(
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
   var isTaken = false
-  let status = withObjects(cache) { (handle) throws(Failure) in
+  let status = withCache(cache) { (handle) throws(Failure) in
+    try checkObjects(handle)
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec.given(options)
     if let codec = handle.cache.settings.objectCodec {
@@ -33,19 +34,17 @@ public func hutch_get_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withObjects(cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (handle) throws(Failure) in
+    try checkObjects(handle)
     let key = try checkedKey(key, key_size)
-    guard let out else { throw .invalid("out is NULL") }
-    let found: Block?
-    if let codec = handle.cache.settings.objectCodec {
-      found = try handle.cache.getObject(key, by: codec, in: handle.scope)
-    } else {
-      found = handle.cache.getObject(key)
-    }
-    guard let block = found else { return .notFound }
-    out.pointee = OpaquePointer(block.leak().raw)
-    return .done
+    let block: Block? =
+      if let codec = handle.cache.settings.objectCodec {
+        try handle.cache.getObject(key, by: codec, in: handle.scope)
+      } else {
+        handle.cache.getObject(key)
+      }
+    guard let block else { return nil }
+    return OpaquePointer(block.leak().raw)
   }
 }
 
@@ -53,7 +52,8 @@ public func hutch_get_object(
 public func hutch_remove_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withObjects(cache) { (handle) throws(Failure) in
+  withCache(cache) { (handle) throws(Failure) in
+    try checkObjects(handle)
     let key = try checkedKey(key, key_size)
     if handle.cache.settings.objectCodec != nil {
       return try handle.cache.remove(key, in: handle.scope)
@@ -74,15 +74,10 @@ public func hutch_drain_releases(
   }
 }
 
-/// Like `withCache`, for calls on objects. Without an object codec they need the memory tier.
-private func withObjects(
-  _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
-) -> hutch_status {
-  withCache(pointer) { (handle) throws(Failure) in
-    guard handle.scope != .disk || handle.cache.settings.objectCodec != nil else {
-      throw Failure(.unsupported, "objects are in the memory tier only")
-    }
-    return try body(handle)
+/// Checks the handle of a call on objects. Without an object codec it needs the memory tier.
+private func checkObjects(_ handle: Handle) throws(Failure) {
+  guard handle.scope != .disk || handle.cache.settings.objectCodec != nil else {
+    throw Failure(.unsupported, "objects are in the memory tier only")
   }
 }
 

@@ -81,8 +81,8 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
     let failure = handle.opening.close()
     Handle.release(handed)
     guard let failure else { return .done }
-    throw failure.status == .closed || failure.status == .timedOut
-      ? failure : failure.asUnclean
+    // Else the answer does not tell which step failed: the close was not clean.
+    throw failure.status == .closed || failure.status == .timedOut ? failure : failure.with(.io)
   }
 }
 
@@ -137,13 +137,6 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
   }
 }
 
-extension Failure {
-  /// The answer does not tell which step failed: the close was not clean.
-  fileprivate var asUnclean: Failure {
-    with(.io)
-  }
-}
-
 /// True if a struct is one of the header with a longer end, and not one whose size was never set.
 private func isLonger<T>(_ options: UnsafePointer<T>) -> Bool {
   let size = UnsafeRawPointer(options).load(as: Int.self)
@@ -184,7 +177,13 @@ extension ObjectCodec {
   }
 }
 
+extension hutch_options {
+  /// Whether a flag of HUTCH_OPEN_* is set.
+  fileprivate func has(_ flag: Int) -> Bool { flags & UInt32(flag) != 0 }
+}
+
 extension OpenOptions {
+  @inline(never)
   fileprivate func take(_ options: hutch_options, _ codec: Codec) throws(Failure) {
     if options.codec_id != 0 || options.codec_encode != nil || options.codec_decode != nil {
       guard codec.isWhole else {
@@ -193,44 +192,20 @@ extension OpenOptions {
       self.codec = codec
       disk.codecID = codec.id
     }
-    func check(
-      _ number: UInt32, upTo last: UInt32, _ words: StaticString
-    ) throws(Failure) {
-      guard number <= last else { throw .unknown(words, number) }
-    }
-    let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
-    let optional = UInt32(HUTCH_OPEN_DISK_OPTIONAL)
-    let drains = UInt32(HUTCH_OPEN_DRAIN_RELEASES)
-    let noThreads = UInt32(HUTCH_OPEN_NO_THREADS)
-    let nonempty = UInt32(HUTCH_OPEN_NONEMPTY)
-    let existing = UInt32(HUTCH_OPEN_EXISTING)
-    let agesOnTrim = UInt32(HUTCH_OPEN_AGES_ON_TRIM)
     try checkFlags(
-      options.flags, network | optional | drains | noThreads | nonempty | existing | agesOnTrim)
-    guard options.reserved == 0 else {
-      throw Failure(.unsupported, "a reserved field of the options is set")
-    }
-    disk.mustExist = options.flags & existing != 0
+      options.flags,
+      UInt32(
+        HUTCH_OPEN_NETWORK_DIRECTORY | HUTCH_OPEN_DISK_OPTIONAL | HUTCH_OPEN_DRAIN_RELEASES
+          | HUTCH_OPEN_NO_THREADS | HUTCH_OPEN_NONEMPTY | HUTCH_OPEN_EXISTING
+          | HUTCH_OPEN_AGES_ON_TRIM))
+    try checkReserved(options.reserved == 0)
     policy = try evictionPolicy(options.policy, "options.policy is not defined")
-    disk.policy = try evictionPolicy(
-      options.disk_policy, "options.disk_policy is not defined")
-    try check(
-      options.durability, upTo: UInt32(HUTCH_DURABILITY_SYNC),
-      "options.durability is not defined")
-    try check(
-      options.checksums, upTo: UInt32(HUTCH_CHECKSUMS_NEVER), "options.checksums is not defined")
-    disk.durability = Durability(rawValue: options.durability) ?? .process
-    disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
-    switch options.sharing {
-    case UInt32(HUTCH_SHARING_DEFAULT): break
-    case UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
-    case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
-    default: throw .unknown("options.sharing is not defined", options.sharing)
-    }
-    guard let storage = StorageKind(rawValue: options.storage) else {
-      throw .unknown("options.storage is not defined", options.storage)
-    }
     pressure = try Pressure(options)
+    memory = try TierLimits(options.memory, over: .defaultMemory)
+    memoryGiven = LimitFields(options.memory)
+    memory.ages.actOnTrim = options.has(HUTCH_OPEN_AGES_ON_TRIM)
+    drainsReleases = options.has(HUTCH_OPEN_DRAIN_RELEASES)
+    try disk.take(options)
     writePolicy = try WritePolicy(options.write_policy)
     if writePolicy == .onEviction {
       guard options.sharing != UInt32(HUTCH_SHARING_SHARED) else {
@@ -238,29 +213,62 @@ extension OpenOptions {
       }
       disk.sharing = .exclusive
     }
-    memory = try TierLimits(options.memory, over: .defaultMemory)
-    memoryGiven = LimitFields(options.memory)
-    disk.limits = try TierLimits(options.disk, over: .defaultDisk)
-    disk.given = LimitFields(options.disk)
-    memory.ages.actOnTrim = options.flags & agesOnTrim != 0
-    disk.limits.ages.actOnTrim = memory.ages.actOnTrim
-    disk.kind = storage
-    if options.inline_threshold != 0 {
-      disk.inlineThreshold = Int(clamping: options.inline_threshold)
+    try tasks.take(options)
+  }
+}
+
+extension StorageOptions {
+  @inline(never)
+  fileprivate mutating func take(_ options: hutch_options) throws(Failure) {
+    policy = try evictionPolicy(options.disk_policy, "options.disk_policy is not defined")
+    // The default is HUTCH_DURABILITY_PROCESS, which is 1.
+    guard let durability = Durability(rawValue: max(options.durability, 1)) else {
+      throw .unknown("options.durability is not defined", options.durability)
     }
-    disk.chosen = []
-    if options.durability != 0 { disk.chosen.insert(.durability) }
-    if options.checksums != 0 { disk.chosen.insert(.checksums) }
-    if options.sharing != 0 { disk.chosen.insert(.sharing) }
-    if options.inline_threshold != 0 { disk.chosen.insert(.inlineThreshold) }
-    disk.isOptional = options.flags & optional != 0
-    tasks.workers = try workersOf(options) ?? tasks.workers
-    if options.flags & noThreads != 0 {
+    self.durability = durability
+    guard options.checksums <= UInt32(HUTCH_CHECKSUMS_NEVER) else {
+      throw .unknown("options.checksums is not defined", options.checksums)
+    }
+    checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
+    switch options.sharing {
+    case UInt32(HUTCH_SHARING_DEFAULT): break
+    case UInt32(HUTCH_SHARING_EXCLUSIVE): sharing = .exclusive
+    case UInt32(HUTCH_SHARING_SHARED): sharing = .shared
+    default: throw .unknown("options.sharing is not defined", options.sharing)
+    }
+    guard let kind = StorageKind(rawValue: options.storage) else {
+      throw .unknown("options.storage is not defined", options.storage)
+    }
+    self.kind = kind
+    limits = try TierLimits(options.disk, over: .defaultDisk)
+    given = LimitFields(options.disk)
+    limits.ages.actOnTrim = options.has(HUTCH_OPEN_AGES_ON_TRIM)
+    chosen = []
+    if options.durability != 0 { chosen.insert(.durability) }
+    if options.checksums != 0 { chosen.insert(.checksums) }
+    if options.sharing != 0 { chosen.insert(.sharing) }
+    if options.inline_threshold != 0 {
+      chosen.insert(.inlineThreshold)
+      inlineThreshold = Int(clamping: options.inline_threshold)
+    }
+    mustExist = options.has(HUTCH_OPEN_EXISTING)
+    isOptional = options.has(HUTCH_OPEN_DISK_OPTIONAL)
+    isMaintained = !options.has(HUTCH_OPEN_NO_THREADS)
+    allowsNetworkDirectory = options.has(HUTCH_OPEN_NETWORK_DIRECTORY)
+    allowsNonempty = options.has(HUTCH_OPEN_NONEMPTY)
+  }
+}
+
+extension TaskOptions {
+  @inline(never)
+  fileprivate mutating func take(_ options: hutch_options) throws(Failure) {
+    deliver = deliverCompletion
+    workers = try workersOf(options) ?? workers
+    if options.has(HUTCH_OPEN_NO_THREADS) {
       guard options.workers == 0 else {
         throw .invalid("options.workers is set together with HUTCH_OPEN_NO_THREADS")
       }
-      tasks.workers = 0
-      disk.isMaintained = false
+      workers = 0
     }
     if let queue = options.queue {
       guard options.workers == 0, options.queue_length == 0 else {
@@ -270,16 +278,12 @@ extension OpenOptions {
       guard hosts.isHosts else {
         throw .invalid("options.queue is a cache's own, which ends with that cache")
       }
-      tasks.hosts = hosts
+      self.hosts = hosts
     }
     // 0 is the default: any number of tasks, for the queue too.
-    if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }
+    if options.queue_length != UInt64.max { length = Int(clamping: options.queue_length) }
     let deadline = try checkedDuration(options.close_deadline)
-    if deadline != 0 { tasks.closeDeadline = deadline }
-    tasks.deliver = deliverCompletion
-    disk.allowsNetworkDirectory = options.flags & network != 0
-    disk.allowsNonempty = options.flags & nonempty != 0
-    drainsReleases = options.flags & drains != 0
+    if deadline != 0 { closeDeadline = deadline }
   }
 }
 

@@ -26,9 +26,7 @@ extension TrimSpec {
     guard let kind = Kind(rawValue: spec.kind) else {
       throw .unknown("the kind of trim is not defined", spec.kind)
     }
-    guard spec.reserved == 0 else {
-      throw Failure(.unsupported, "a reserved field of the spec is set")
-    }
+    try checkReserved(spec.reserved == 0)
     self.init(kind: kind, amount: spec.amount, time: spec.time)
     if kind == .olderThan || kind == .idleFor { time = try checkedDuration(spec.time) }
   }
