@@ -49,20 +49,10 @@ extension Handle {
   func submit(
     _ call: AsyncCall, _ operation: UInt8, _ key: Bytes?, writes: Bool, _ spec: inout TaskSpec
   ) throws(Failure) -> Submitted {
-    try check()
-    guard spec.identifier.count == 0 else {
-      throw Failure(.unsupported, "a call takes no identifier")
-    }
-    let hash = key.map { cache.memory.hash($0) } ?? 0
-    if key != nil { spec.keyHash = hash == 0 ? 1 : hash }
-    spec.mustRun = writes
-    spec.owner = opening.tasks
-    spec.operation = operation
-    let task = try AsyncOperation.makeTask(
-      .call, self, key: key ?? Bytes(start: nil, count: 0), hash: hash, spec)
+    let task = try makeTask(.call, key, operation, writes: writes, &spec)
     let made = AsyncOperation.of(task)
     made.pointee.call = call
-    if writes && key != nil { cache.order.reserve(made.late, hash, forLoad: false) }
+    if writes && key != nil { cache.order.reserve(made.late, made.pointee.hash, forLoad: false) }
     return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
   }
 }

@@ -11,27 +11,19 @@ extension Handle {
   }
 
   /// Submits an operation on a key. `block` is the entry of a put, and `operation` its number for
-  /// the host if it has a condition. `mayFinishNow`: if it can be
-  /// done at once, it is, and there will be no completion.
+  /// the host if it has a condition. `mayFinishNow`: if it can be done at once, it is, and there
+  /// will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
     storing target: WritePolicy = .through, suffix: FileSuffix? = nil,
     if condition: WriteCondition = .always, as operation: UInt8? = nil, load: LoadWork? = nil,
     _ spec: inout TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
-    try check()
     let isWrite = kind == .put || kind == .remove
-    let hash = cache.memory.hash(key)
-    spec.keyHash = hash == 0 ? 1 : hash
-    spec.mustRun = isWrite
-    spec.owner = opening.tasks
-    spec.operation = operation ?? kind.rawValue
-    guard spec.identifier.count == 0 else {
-      throw Failure(.unsupported, "an operation on a key takes no identifier")
-    }
     let isQuick = mayFinishNow || (spec.port != nil && (kind == .get || kind == .load))
-    let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
+    let task = try makeTask(kind, key, operation ?? kind.rawValue, writes: isWrite, &spec)
     let made = AsyncOperation.of(task)
+    let hash = made.pointee.hash
     made.pointee.block = block?.leak()
     made.pointee.target = target
     made.pointee.suffix = suffix
@@ -50,6 +42,32 @@ extension Handle {
     if isWrite { cache.order.reserve(made.late, hash, forLoad: false) }
     return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
   }
+
+  /// The task of an operation on a key, or of a call. `key`: nil, if a call is about no key or
+  /// about several. `operation`: its number for the host. `writes`: a close carries it out.
+  @inline(never)
+  func makeTask(
+    _ kind: AsyncOperation.Kind, _ key: Bytes?, _ operation: UInt8, writes: Bool,
+    _ spec: inout TaskSpec
+  ) throws(Failure) -> TaskPointer {
+    try check()
+    guard spec.identifier.count == 0 else {
+      throw Failure(.unsupported, "only an operation on the whole cache takes an identifier")
+    }
+    var hash: UInt64 = 0
+    if let key {
+      hash = cache.memory.hash(key)
+      spec.keyHash = Handle.keyHash(hash)
+    }
+    spec.mustRun = writes
+    spec.owner = opening.tasks
+    spec.operation = operation
+    return try AsyncOperation.makeTask(
+      kind, self, key: key ?? Bytes(start: nil, count: 0), hash: hash, spec)
+  }
+
+  /// `TaskSpec.keyHash` of a key with this hash.
+  private static func keyHash(_ hash: UInt64) -> UInt64 { hash == 0 ? 1 : hash }
 
   /// Frees the task where it was not taken.
   func hand(
@@ -75,7 +93,7 @@ extension Handle {
     guard scope != .disk, !isWrite || (cache.storage == nil && mayWrite) else { return false }
     // Reads of one key may pass each other; a read may not pass a write.
     guard isWrite || cache.order.isReserved(hash) else { return true }
-    return !cache.tasks.hasTask(ofKey: hash == 0 ? 1 : hash)
+    return !cache.tasks.hasTask(ofKey: Handle.keyHash(hash))
   }
 
   /// Submits an operation on the whole cache.
