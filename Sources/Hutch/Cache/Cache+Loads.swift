@@ -85,7 +85,7 @@ extension Cache {
     if flight === new, let value = try peek(key, in: handle.scope),
       !isStale(value.unowned, spec)
     {
-      // Another load, or a put, ended between our look and the flight's beginning.
+      // Another load, or a put, ended between the look for `old` and the flight's beginning.
       loads.complete(flight, value.unowned)
       return LoadAnswer(.done, value)
     }

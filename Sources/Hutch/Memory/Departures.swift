@@ -44,8 +44,8 @@ final class DepartureWatch {
   }
 }
 
-/// Blocks that have left under a shard's lock and are given up when it is free: freeing
-/// memory, and calling out, are none of a lock's business.
+/// Blocks that have left under a shard's lock. They are given up when the lock is free: under it no
+/// memory is freed, and no function of the host is called.
 struct Departures: ~Copyable {
   static let capacity = 8
 

@@ -38,8 +38,8 @@ extension HitPath {
     }
   }
 
-  /// Of many reads, with a lock held (see `look`): counts the access, and leaves the reference to
-  /// the caller, who makes it before the lock is released.
+  /// Of many reads, with a lock held (see `look`): counts the access. The caller makes the
+  /// reference before it releases the lock.
   @inline(__always)
   func note(
     _ key: Bytes, _ hash: UInt64, _ way: Way, _ spot: Spot,

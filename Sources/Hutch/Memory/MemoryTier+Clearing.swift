@@ -73,8 +73,8 @@ extension MemoryTier {
   func setLimits(_ limits: TierLimits, at: Moment) {
     let largest = budget.largestCharge
     budget.set(limits)
-    // A put that knew the old limits holds its shard's lock until it is done; we have each
-    // lock once before we look at what is held.
+    // A put that knew the old limits holds its shard's lock until it is done. This call has had
+    // each lock once when it looks at the sums.
     let shardsAtFirst = shardCount
     var hasChanged = false
     var index = 0

@@ -79,8 +79,8 @@ private final class Trim {
       remove(.expired, from: 1)
     }
     let held = tier.count
-    // Others may put as fast as we evict: no more goes than was there.
-    let (most, _) = removed.addingReportingOverflow(held)
+    // Other calls may put as fast as this one evicts: no more goes than was there.
+    let most = removed &+ held
     if held > count { total = held - count }
     var walk = TrimWalk()
     var before = removed
@@ -157,7 +157,7 @@ final class TrimSurvey {
     guard rank >= first, rank <= last else { return }
     let bin = bins + Int((rank - first) / width)
     if bin.pointee.cost == 0 { bin.pointee = Bin(cost: 0, least: rank, most: rank) }
-    bin.pointee.cost = bin.pointee.cost.addingReportingOverflow(charge).partialValue
+    bin.pointee.cost &+= charge
     bin.pointee.least = min(bin.pointee.least, rank)
     bin.pointee.most = max(bin.pointee.most, rank)
   }

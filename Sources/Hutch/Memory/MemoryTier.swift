@@ -212,7 +212,7 @@ final class MemoryTier {
     let index = way.shard(hash)
     let lock = lock(index)
     lock.lock()
-    // Shard 0 may have been divided while we waited for it.
+    // Shard 0 may have been divided while this thread waited for its lock.
     if _slowPath(way != front.way) {
       lock.unlock()
       return holdDivided(hash)

@@ -1,7 +1,7 @@
 import CSystem
 
 /// Memory whose size a caller or a disk decides. Swift's own allocation traps when memory runs out;
-/// these functions return nil.
+/// these functions fail.
 enum Allocation {
   /// At least `size` bytes, 16-byte aligned, not initialised. The caller frees them with `free`.
   @inline(__always)

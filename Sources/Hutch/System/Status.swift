@@ -86,6 +86,6 @@ struct Status: Equatable {
     HUTCH_UNKNOWN\0not a status of this library\0
     """
 
-  /// Only for hutch_status_name, which gets a number from outside.
+  /// Of a number that comes from outside, or from a field that keeps a status in few bits.
   static func named(_ code: Int32) -> Status { Status(code) }
 }
