@@ -83,6 +83,7 @@ extension Cache {
     if let failure { throw failure }
   }
 
+  @inline(never)
   private func removeFromMemory(_ key: Bytes, tagged tag: Bytes) throws(Failure) -> Bool {
     let hash = memory.hash(key)
     while true {
@@ -100,6 +101,7 @@ extension Cache {
   }
 
   /// The keys whose removals are submitted share a commit, as in a removal of many.
+  @inline(never)
   private func remove(
     _ keys: ManyBytes, tagged tag: Bytes, in scope: Tiers, _ storage: any Storage,
     _ removed: inout UInt64, _ failure: inout Failure?

@@ -233,6 +233,7 @@ extension Cache {
   /// The plan of a removal; nil: another write has come, and the caller looks again. The stripe is
   /// held. `seen`: the version that is to be removed; of a pop that of the value that it has read,
   /// 0 if it has found none.
+  @inline(never)
   private func planRemoval(
     _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
@@ -276,6 +277,7 @@ extension Cache {
 
   /// Carries out a removal's plan, and lets the stripe go. `old`: the entry that the look before
   /// has found. Returns the block that memory had, which the caller frees without the stripe.
+  @inline(never)
   private func carryOut(
     _ removal: SubmittedRemoval, _ key: Bytes, _ hash: UInt64, _ old: UnownedBlock?,
     at moment: Moment, in scope: Tiers, _ storage: any Storage

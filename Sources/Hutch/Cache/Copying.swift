@@ -47,6 +47,7 @@ final class Copying {
     try flush()
   }
 
+  @inline(never)
   private func copy(_ entry: UnownedBlock) throws(Failure) {
     let cache = target.cache
     let hash = cache.memory.hash(entry.key)

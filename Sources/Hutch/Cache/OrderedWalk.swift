@@ -94,6 +94,7 @@ final class OrderedWalk {
 
   // MARK: pages
 
+  @inline(never)
   private func fetch() throws(Failure) {
     let cache = handle.cache
     let moment = cache.clock.current
