@@ -27,30 +27,21 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     while true {
       order.stripes.lock(stripe)
-      let stored: Record?
       let counter = coherence.unsafelyUnwrapped.mark(hash)
       // As in `touch`.
       if scope == .whole && memory.has(key, hash, at: moment) {
         storage.noteAccess(key, hash, at: moment.time)
       }
-      do throws(Failure) {
-        stored = try infoBelow(key, hash, at: moment, storage)
-      } catch {
-        order.stripes.unlock(stripe)
-        throw error
+      let stored = try order.stripes.holding(stripe) { () throws(Failure) in
+        try infoBelow(key, hash, at: moment, storage)
       }
       guard let stored else {
         // The stripe is held for both looks: a put on disk alone takes the entry from memory to
         // the store.
-        var isInMemory = false
-        do throws(Failure) {
-          if scope == .whole {
-            carryOutClears(of: key, hash, at: moment)
-            isInMemory = try touchInMemory(key, hash, &new, isInOrder: true)
-          }
-        } catch {
-          order.stripes.unlock(stripe)
-          throw error
+        let isInMemory = try order.stripes.holding(stripe) { () throws(Failure) in
+          guard scope == .whole else { return false }
+          carryOutClears(of: key, hash, at: moment)
+          return try touchInMemory(key, hash, &new, isInOrder: true)
         }
         order.stripes.unlock(stripe)
         if isInMemory || scope != .whole { return isInMemory }
@@ -61,12 +52,8 @@ extension Cache {
         continue
       }
       let times = new.set(stored)
-      let named: Block
-      do throws(Failure) {
-        named = try touchBlock(key, times)
-      } catch {
-        order.stripes.unlock(stripe)
-        throw error
+      let named = try order.stripes.holding(stripe) { () throws(Failure) in
+        try touchBlock(key, times)
       }
       // Memory's copy, which the commit finds to be the same entry, would keep its old times.
       if scope == .disk { dropCopy(key, hash, at: moment) }

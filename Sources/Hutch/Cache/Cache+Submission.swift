@@ -79,20 +79,21 @@ extension Cache {
     let isLeft = storeDecides(condition, in: scope)
     // Where processes share, the key's counter is read before the store is.
     let mark = coherence?.mark(hash)
-    do throws(Failure) {
+    let refused = try order.stripes.holding(stripe) { () throws(Failure) -> PutResult? in
       if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
-        order.stripes.unlock(stripe)
-        put.result = refused
-        return
+        return refused
       }
       if isLeft {
         try leave(
           condition, to: &put.write, entry.key, hash, at: moment, in: scope,
           isOfMemory: planned.store == .remove, storage)
       }
-    } catch {
+      return nil
+    }
+    if let refused {
       order.stripes.unlock(stripe)
-      throw error
+      put.result = refused
+      return
     }
     order.noteWrite(hash, by: late)
     // The version of a load was drawn when the load began.

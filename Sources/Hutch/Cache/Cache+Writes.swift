@@ -202,14 +202,10 @@ extension Cache {
           removal.isSuperseded = true
           return removal
         }
-        let plan: WritePlan?
-        do throws(Failure) {
-          plan = try planRemoval(
-            &removal.write, key, hash, at: moment, in: scope,
-            of: wantsValue ? .some(old.unowned?.version ?? 0) : wanted, storage)
-        } catch {
-          order.stripes.unlock(stripe)
-          throw error
+        let seen: UInt64? = wantsValue ? old.unowned?.version ?? 0 : wanted
+        let plan = try order.stripes.holding(stripe) { () throws(Failure) in
+          try planRemoval(
+            &removal.write, key, hash, at: moment, in: scope, of: seen, storage)
         }
         if let plan {
           order.noteWrite(hash, by: late)
@@ -402,8 +398,6 @@ extension Cache {
         return try touchShared(key, hash, &new, in: scope, storage)
       }
       let stripe = Stripes.index(of: hash)
-      var named: Block?
-      var isInMemory = false
       while true {
         order.stripes.lock(stripe)
         if let done = try writeBack.touchDirty(key, hash, &new, in: scope, storage) {
@@ -412,41 +406,52 @@ extension Cache {
           break
         }
       }
-      do throws(Failure) {
-        if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
+      var isInMemory = false
+      let named = try order.stripes.holding(stripe) { () throws(Failure) -> Block? in
+        if scope == .whole, let named = try touchResident(key, hash, &new, storage) {
           isInMemory = true
-          let touched = try new.touched(resident.unowned)
-          named = try touchBlock(key, touched.unowned.lifetime)
-          // The touch is an access: it finds the store's entry too if that has been idle for too
-          // long there. A later access would bring that entry back with its old times.
-          storage.noteAccess(key, hash, at: moment.time)
-          order.stripes.beginChange(stripe)
-          do throws(Failure) {
-            _ = try memory.put(
-              touched, hash, at: moment, condition: .version(resident.unowned.version))
-          } catch {
-            order.stripes.endChange(stripe)
-            throw error
-          }
-        } else if let stored = try storage.info(key, hash, at: moment) {
-          // An entry that memory has staged since `touchDirty` was not on disk then.
-          named = try touchBlock(key, new.set(stored))
-          if scope == .disk { dropCopy(key, hash, at: moment) }
-        } else {
-          order.stripes.unlock(stripe)
-          return false
+          return named
         }
-      } catch {
-        order.stripes.unlock(stripe)
-        throw error
+        // An entry that memory has staged since `touchDirty` was not on disk then.
+        guard let stored = try storage.info(key, hash, at: moment) else { return nil }
+        let named = try touchBlock(key, new.set(stored))
+        if scope == .disk { dropCopy(key, hash, at: moment) }
+        return named
       }
-      let result = commitTouch(
-        named.unowned!, hash, at: moment, to: storage, isInChange: isInMemory)
+      guard let entry = named.unowned else {
+        order.stripes.unlock(stripe)
+        return false
+      }
+      let result = commitTouch(entry, hash, at: moment, to: storage, isInChange: isInMemory)
       _ = consume named
       if let failure = result.failure { throw failure }
       // The store may have dropped its entry since the look, or have found it damaged.
       return isInMemory || result.existed
     }
+  }
+
+  /// Touches memory's entry, for a touch that then goes to the store too, and returns the block for
+  /// that. The stripe is held, and is in a change afterwards. Nil: memory has no entry.
+  private func touchResident(
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes, _ storage: any Storage
+  ) throws(Failure) -> Block? {
+    let moment = new.moment
+    guard let resident = memory.peek(key, hash, at: moment) else { return nil }
+    let touched = try new.touched(resident.unowned)
+    let named = try touchBlock(key, touched.unowned.lifetime)
+    // The touch is an access: it finds the store's entry too if that has been idle for too long
+    // there. A later access would bring that entry back with its old times.
+    storage.noteAccess(key, hash, at: moment.time)
+    let stripe = Stripes.index(of: hash)
+    order.stripes.beginChange(stripe)
+    do throws(Failure) {
+      _ = try memory.put(
+        touched, hash, at: moment, condition: .version(resident.unowned.version))
+    } catch {
+      order.stripes.endChange(stripe)
+      throw error
+    }
+    return named
   }
 
   /// A block with the key and the times, for a touch of the store's entry.

@@ -124,6 +124,19 @@ struct Stripes: ~Copyable {
     return true
   }
 
+  /// Runs a step with the stripe held. If the step fails, the stripe is unlocked.
+  @inline(__always)
+  func holding<R: ~Copyable>(
+    _ index: Int, _ step: () throws(Failure) -> R
+  ) throws(Failure) -> R {
+    do throws(Failure) {
+      return try step()
+    } catch {
+      unlock(index)
+      throw error
+    }
+  }
+
   private func noteLocked() {
     ThreadState.countLocks(1)
     EndedBlocks.holdsStripe()

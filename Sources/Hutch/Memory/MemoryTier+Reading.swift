@@ -6,17 +6,17 @@ extension MemoryTier {
   @inline(never) @_optimize(speed)
   func find(
     _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
-  ) -> (UnownedBlock, Held)? {
+  ) -> (UnownedBlock, LockedShard)? {
     var expired = false
-    let held = hold(hash)
+    let locked = lockShard(hash)
     if let coherence { coherence.prefetch(hash) }
-    let found = held.shard.pointee.access(key, held.hash, at: at, &expired)
+    let found = locked.shard.pointee.access(key, locked.hash, at: at, &expired)
     if let block = found, isCurrent(block, hash) {
-      held.lock.line.pointee.hits.add(1)
-      return (block, held)
+      locked.lock.line.pointee.hits.add(1)
+      return (block, locked)
     }
-    if countsMiss { held.lock.line.pointee.misses.add(1) }
-    held.lock.unlock()
+    if countsMiss { locked.lock.line.pointee.misses.add(1) }
+    locked.lock.unlock()
     if expired { reclaim(key, hash, at: at) }
     return nil
   }
@@ -24,9 +24,9 @@ extension MemoryTier {
   /// A reference to the entry's block; an access.
   @_optimize(speed)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    guard let (block, held) = find(key, hash, at: at) else { return nil }
+    guard let (block, locked) = find(key, hash, at: at) else { return nil }
     let reference = block.retained()
-    held.lock.unlock()
+    locked.lock.unlock()
     return reference
   }
 
@@ -47,17 +47,17 @@ extension MemoryTier {
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
     _ part: Look.Part, countsMiss: Bool
   ) -> Look {
-    guard let (block, held) = find(key, hash, at: at, countsMiss: countsMiss) else {
+    guard let (block, locked) = find(key, hash, at: at, countsMiss: countsMiss) else {
       return Look(.notFound)
     }
     let found = Look(block, part)
     if found.byteCount <= min(buffer.count, HitPath.smallCopy) {
       found.copy(block, into: buffer)
-      held.lock.unlock()
+      locked.lock.unlock()
       return found
     }
     let reference = block.retained()
-    held.lock.unlock()
+    locked.lock.unlock()
     return Look(reference, part, into: buffer)
   }
 

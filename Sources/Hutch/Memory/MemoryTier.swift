@@ -199,7 +199,7 @@ final class MemoryTier {
   var shardCount: Int { 1 &<< Int(bits) }
 
   /// A shard whose lock is held, and the bits of a hash that the shard goes by.
-  struct Held {
+  struct LockedShard {
     let shard: UnsafeMutablePointer<Shard>
     let lock: ShardLock
     let hash: UInt64
@@ -207,7 +207,7 @@ final class MemoryTier {
 
   /// Takes the lock of the shard of a hash.
   @inline(__always)
-  func hold(_ hash: UInt64) -> Held {
+  func lockShard(_ hash: UInt64) -> LockedShard {
     let way = front.way
     let index = way.shard(hash)
     let lock = lock(index)
@@ -215,21 +215,21 @@ final class MemoryTier {
     // Shard 0 may have been divided while this thread waited for its lock.
     if _slowPath(way != front.way) {
       lock.unlock()
-      return holdDivided(hash)
+      return lockDivided(hash)
     }
-    return Held(shard: shard(index), lock: lock, hash: way.local(hash))
+    return LockedShard(shard: shard(index), lock: lock, hash: way.local(hash))
   }
 
   /// The same, for calls that are less frequent than hits and short puts.
   @inline(never)
-  private func holdByCall(_ hash: UInt64) -> Held { hold(hash) }
+  private func lockByCall(_ hash: UInt64) -> LockedShard { lockShard(hash) }
 
   @inline(never)
-  private func holdDivided(_ hash: UInt64) -> Held {
+  private func lockDivided(_ hash: UInt64) -> LockedShard {
     let way = front.way
     let index = way.shard(hash)
     lock(index).lockByCall()
-    return Held(shard: shard(index), lock: lock(index), hash: way.local(hash))
+    return LockedShard(shard: shard(index), lock: lock(index), hash: way.local(hash))
   }
 
   /// Runs `body` with the shard of a hash, its lock held.
@@ -237,9 +237,9 @@ final class MemoryTier {
   func with<R: ~Copyable, E: Error>(
     _ hash: UInt64, _ body: (inout Shard, UInt64) throws(E) -> R
   ) throws(E) -> R {
-    let held = holdByCall(hash)
-    defer { held.lock.unlockByCall() }
-    return try body(&held.shard.pointee, held.hash)
+    let locked = lockByCall(hash)
+    defer { locked.lock.unlockByCall() }
+    return try body(&locked.shard.pointee, locked.hash)
   }
 
   @inline(__always)

@@ -37,11 +37,11 @@ extension MemoryTier {
       _fastPath(onDeparture == nil)
     else { return .unusual }
     var victims = InlineArray<4, UInt>(repeating: 0)
-    let held = hold(hash)
-    let outcome = held.shard.pointee.putShortly(
-      key, keySize, value, valueSize, extended, held.hash, created: created, budget, versions,
+    let locked = lockShard(hash)
+    let outcome = locked.shard.pointee.putShortly(
+      key, keySize, value, valueSize, extended, locked.hash, created: created, budget, versions,
       &victims)
-    held.lock.unlock()
+    locked.lock.unlock()
     if _slowPath(victims[0] != 0) { give(up: &victims) }
     return outcome
   }
@@ -82,7 +82,7 @@ extension MemoryTier {
       if victims[i] == 0 { return }
       let block = UnownedBlock(
         UnsafeMutableRawPointer(bitPattern: victims[i]).unsafelyUnwrapped)
-      block.depart(self.held)
+      block.depart(held)
       block.releaseOutside()
     }
   }
