@@ -29,7 +29,7 @@ MUST_NEED = "libsqlite3.so.0"
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-# It has 596,500 bytes; 500,000 are wanted.
+# It has 595,000 bytes; 500,000 are wanted.
 LARGEST_LIBRARY = 600_000
 LONGEST_FILE = {"Sources": 500, "bindings": 500}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
