@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from ctypes import byref
 
 import hutch
 import pytest
+from hutch import _loads, _structs
+from hutch._library import lib
 
 
 def in_threads(count, body):
@@ -25,6 +29,29 @@ def in_threads(count, body):
     for thread in threads:
         thread.join()
     return results
+
+
+def test_a_wait_lets_the_other_greenlets_of_its_thread_run(monkeypatch):
+    """gevent and eventlet replace time.sleep. A wait in C would keep the loader from its end."""
+    value, loading = _structs.ValuePointer(), _structs.LoadingPointer()
+    options = _loads.load_options(None, None, None, False)
+    with hutch.Cache() as cache:
+        begun = lib.hutch_load_begin(
+            cache._pointer, b"k", 1, byref(options), byref(value), byref(loading)
+        )
+        assert begun == hutch.Status.NOT_FOUND
+        turns = []
+
+        def run_the_others(seconds):
+            turns.append(seconds)
+            if len(turns) == 3:
+                _loads.fulfil(loading, b"made", None)
+
+        monkeypatch.setattr(time, "sleep", run_the_others)
+        assert cache.load("k", str.upper, timeout=10) == b"made"
+        assert turns == [0.001, 0.002, 0.004]
+        monkeypatch.undo()
+    lib.hutch_loading_release(loading)
 
 
 def test_a_loader_runs_on_a_miss_only(cache):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from ctypes import byref
+from types import BuiltinFunctionType
 from typing import Any, Callable
 
 from . import _structs
@@ -25,6 +26,8 @@ _DEFAULT_TIMEOUT = 60.0
 _STALE_IF_ERROR = 1
 # A wait in C does not react to signals.
 _SLICE = 0.1
+# How long a greenlet sleeps at first.
+_FIRST_STEP = 0.001
 
 
 class _Current(threading.local):
@@ -118,9 +121,18 @@ def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:
     """OK, with the value; NOT_FOUND: this caller leads from here on."""
     timeout = options.timeout / 1e9 if options.timeout else _DEFAULT_TIMEOUT
     end = None if options.timeout == FOREVER else time.monotonic() + timeout
+    step = _FIRST_STEP
     while True:
         left = _SLICE if end is None else min(_SLICE, max(end - time.monotonic(), 0))
-        status: int = lib.hutch_loading_wait(loading, nanoseconds(left), byref(value))
+        if isinstance(time.sleep, BuiltinFunctionType):
+            status: int = lib.hutch_loading_wait(loading, nanoseconds(left), byref(value))
+        else:
+            # gevent and eventlet have replaced it by a function that runs other greenlets. The
+            # loader may be one of this thread, which a wait in C would keep from its end.
+            status = lib.hutch_loading_wait(loading, 1, byref(value))
+            if status == Status.TIMED_OUT:
+                time.sleep(min(step, left))
+                step = min(2 * step, _SLICE)
         if status in (Status.OK, Status.NOT_FOUND):
             return status
         if status != Status.TIMED_OUT or (end is not None and time.monotonic() >= end):
