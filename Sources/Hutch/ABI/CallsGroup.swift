@@ -45,9 +45,6 @@ extension hutch_call {
     func reads(isOfKey: Bool = false, _ body: @escaping AsyncCall.Body) -> MadeCall {
       MadeCall(call: AsyncCall(copies, body), isOfKey: isOfKey, writes: false)
     }
-    func writes(isOfKey: Bool = true, _ body: @escaping AsyncCall.Body) -> MadeCall {
-      MadeCall(call: AsyncCall(copies, body), isOfKey: isOfKey, writes: true)
-    }
     switch operation {
     case UInt32(HUTCH_OPERATION_INFO):
       let info = try copies.room(MemoryLayout<hutch_entry_info>.size)
@@ -59,18 +56,12 @@ extension hutch_call {
         if status == .done { operation.pointee.call!.info = UnsafeRawPointer(info) }
         return status
       }
-    case UInt32(HUTCH_OPERATION_COUNT):
+    case UInt32(HUTCH_OPERATION_COUNT), UInt32(HUTCH_OPERATION_COST):
+      let isCost = operation == UInt32(HUTCH_OPERATION_COST)
       return reads { (operation, _, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        handle.cache.reclaimByHostsClock()
-        operation.pointee.removed = try handle.cache.count(in: handle.scope)
-        return .done
-      }
-    case UInt32(HUTCH_OPERATION_COST):
-      return reads { (operation, _, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        handle.cache.reclaimByHostsClock()
-        operation.pointee.removed = try handle.cache.cost(in: handle.scope)
+        let (cache, scope) = (operation.pointee.handle.cache, operation.pointee.handle.scope)
+        cache.reclaimByHostsClock()
+        operation.pointee.removed = try isCost ? cache.cost(in: scope) : cache.count(in: scope)
         return .done
       }
     case UInt32(HUTCH_OPERATION_EACH):
@@ -81,6 +72,32 @@ extension hutch_call {
         }
         return isWhole ? .done : .cancelled
       }
+    case UInt32(HUTCH_OPERATION_PATH):
+      return reads(isOfKey: true) { (operation, key, _) throws(Failure) in
+        let handle = operation.pointee.handle
+        let call = operation.pointee.call!
+        try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
+          let text = try call.room(path.count + 1)
+          text.copyMemory(from: path.baseAddress!, byteCount: path.count)
+          text.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
+          call.path = UnsafePointer(text.assumingMemoryBound(to: CChar.self))
+        }
+        return call.path == nil ? .notFound : .done
+      }
+    case UInt32(HUTCH_OPERATION_GET_MANY), UInt32(HUTCH_OPERATION_REMOVE_MANY),
+      UInt32(HUTCH_OPERATION_PUT_MANY):
+      return try madeOfMany(copies)
+    default:
+      return try madeWrite(copies)
+    }
+  }
+
+  /// The calls that write an entry.
+  private func madeWrite(_ copies: ArgumentCopies) throws(Failure) -> MadeCall {
+    func writes(_ body: @escaping AsyncCall.Body) -> MadeCall {
+      MadeCall(call: AsyncCall(copies, body), isOfKey: true, writes: true)
+    }
+    switch operation {
     case UInt32(HUTCH_OPERATION_TOUCH):
       let timeToLive = try checkedDuration(time_to_live)
       let timeToIdle = try checkedDuration(time_to_idle)
@@ -126,21 +143,6 @@ extension hutch_call {
         if let failure = operation.pointee.put.failure { throw failure }
         return operation.pointee.put.status
       }
-    case UInt32(HUTCH_OPERATION_PATH):
-      return reads(isOfKey: true) { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        let call = operation.pointee.call!
-        try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
-          let text = try call.room(path.count + 1)
-          text.copyMemory(from: path.baseAddress!, byteCount: path.count)
-          text.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
-          call.path = UnsafePointer(text.assumingMemoryBound(to: CChar.self))
-        }
-        return call.path == nil ? .notFound : .done
-      }
-    case UInt32(HUTCH_OPERATION_GET_MANY), UInt32(HUTCH_OPERATION_REMOVE_MANY),
-      UInt32(HUTCH_OPERATION_PUT_MANY):
-      return try madeOfMany(copies)
     default: throw .unknown("hutch_submit does not make this operation", operation)
     }
   }
