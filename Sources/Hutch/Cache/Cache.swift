@@ -42,7 +42,7 @@ import Synchronization
 /// The host's functions (clock, visitor, loader, listener, codec, release) are called with none of
 /// them held. Nothing that holds a shard's lock takes a stripe: an entry leaves memory under that
 /// lock, and the stripe's state changes without its lock then (Stripes). A fork takes what it needs
-/// in this order: Forking.swift.
+/// in this order, but the write order's lock before those of the shards (Forking.swift).
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.

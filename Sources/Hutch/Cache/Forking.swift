@@ -18,7 +18,7 @@ import Synchronization
 ///                           holds no lock of the library, and goes on after the pause. What memory
 ///                           owes to a store (writing on eviction) is written. From the fork on
 ///                           such a put is written at once
-///   3 per cache             limitsChange, limitsLock, then all stripes
+///   3 per cache             limitsChange, limitsLock, all stripes, then the write order's lock
 ///   4 per cache             the locks of the memory tier's shards, ascending; then the store's,
 ///                           which gives up what the process has only once (Storage.prepareFork)
 /// PARENT   unlocks, and ends the pause. The store opens again what it closed, when that is next

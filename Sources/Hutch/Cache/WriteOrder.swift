@@ -73,8 +73,9 @@ import Synchronization
 /// before (WriteQueue). A put that the store refuses, and a write that fails, hide the older entry
 /// all the same (Bars).
 ///
-/// LOCKS. Stripes first, ascending; `lock` is a leaf, taken under a stripe, under the lock of the
-/// loads, or under none.
+/// LOCKS. Stripes first, ascending; `lock` is taken under a stripe, under the lock of the loads, or
+/// under none, and never under a shard's. Under it nothing is taken, but for the locks that a fork
+/// takes after it.
 final class WriteOrder {
   let stripes: Stripes
   /// Versions are drawn under the key's stripe, or in a cache without a store under its shard's
