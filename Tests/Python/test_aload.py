@@ -9,6 +9,7 @@ import math
 import threading
 import time
 import warnings
+import weakref
 
 import hutch
 import pytest
@@ -75,6 +76,32 @@ def test_a_loader_sees_the_context_of_its_caller(begins):
         return await asyncio.gather(*map(handle, range(3)))
 
     assert asyncio.run(main()) == [[number] * 4 for number in range(3)]
+
+
+def test_no_context_of_a_caller_is_kept(directory):
+    request = contextvars.ContextVar("request")
+
+    class Request:
+        pass
+
+    async def handle():
+        kept = Request()
+        request.set(kept)
+        await cache.aset("a", 1)
+        await cache.aload("b", lambda key: 1)
+        return weakref.ref(kept)
+
+    async def main():
+        # The first task makes what the loop keeps.
+        kept = await asyncio.create_task(handle())
+        while kept() is not None and time.monotonic() < end:
+            await asyncio.sleep(0.001)
+            gc.collect()
+        assert kept() is None
+
+    end = time.monotonic() + 60
+    with hutch.Cache(directory) as cache:
+        asyncio.run(main())
 
 
 def test_one_loader_runs_for_all(cache):

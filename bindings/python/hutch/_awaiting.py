@@ -6,6 +6,7 @@ made on the loop's own thread. A call that memory can answer at once makes no ta
 
 from __future__ import annotations
 
+import contextvars
 import weakref
 from ctypes import byref, pointer
 from typing import TYPE_CHECKING, Any, Callable
@@ -72,7 +73,9 @@ class _Port:
         self.pointer = _structs.PortPointer()
         weakref.finalize(self, lib.hutch_port_release, self.pointer).atexit = False
         check(lib.hutch_port_create(byref(self.pointer)))
-        loop.add_reader(lib.hutch_port_fd(self.pointer), self.drain)
+        # In a new context, since the loop keeps it: the caller's has what belongs to its request.
+        context = contextvars.Context()
+        context.run(loop.add_reader, lib.hutch_port_fd(self.pointer), self.drain)
 
     def drain(self) -> None:
         check(lib.hutch_port_drain(self.pointer, 0, None))
