@@ -341,6 +341,33 @@ def test_a_refresh_sees_the_context_of_its_caller(clock):
     assert cache[current.__cache_key__()] == 2
 
 
+def test_a_refresh_whose_loop_is_closed_is_made_by_another_loop(clock):
+    cache = hutch.Cache(clock=clock)
+    calls = []
+
+    @cache.memoize(refresh=10)
+    async def number():
+        calls.append(len(calls))
+        if len(calls) == 2:
+            await asyncio.get_running_loop().create_future()  # Its loop is closed meanwhile.
+        return calls[-1]
+
+    async def until(count):
+        result = await number()
+        while len(calls) < count or cache[number.__cache_key__()] != calls[-1] and count > 2:
+            await asyncio.sleep(0.001)
+        return result
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # It tells of the task that was pending.
+    assert loop.run_until_complete(number()) == 0
+    clock.advance(11)
+    assert loop.run_until_complete(until(2)) == 0
+    loop.close()
+    assert asyncio.run(asyncio.wait_for(until(3), 60)) == 0
+    assert cache[number.__cache_key__()] == 2
+
+
 def test_coroutine_functions(cache, clock):
     calls = []
 

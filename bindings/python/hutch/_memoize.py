@@ -285,13 +285,16 @@ def _coroutine_wrapper(own: _Function) -> Any:
     def refresh_later(key: str, make: Any) -> None:
         import asyncio
 
-        if key in refreshing:
+        under_way = refreshing.get(key)
+        # A task of a loop that is closed goes on no more, and never ends.
+        if under_way is not None and not under_way.get_loop().is_closed():
             return
         task = asyncio.ensure_future(cache.aload(key, make, expire, **options))
         refreshing[key] = task
 
         def end(ended: Any) -> None:
-            del refreshing[key]
+            if refreshing.get(key) is ended:
+                del refreshing[key]
             # The library has logged its exception, and no caller reads it.
             if not ended.cancelled():
                 ended.exception()
