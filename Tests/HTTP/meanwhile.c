@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "rig.h"
 
@@ -14,6 +15,11 @@ static void send_method(rig *r, const char *method) {
   hutch_http_request request = request_of(r);
   request.method = method;
   hutch_http_task_release(fetch(r->session, &request));
+}
+
+static hutch_status drop(void *context, hutch_http_task *task, const void *data, size_t size) {
+  (void)context, (void)task, (void)data, (void)size;
+  return HUTCH_OK;
 }
 
 /* ----------------------------------------------------------------- a change */
@@ -128,6 +134,58 @@ TEST(a_request_that_waits_for_a_connection_is_not_idle) {
   stop(&r);
 }
 
+/* ----------------------------------------------------------------- a cancel */
+
+typedef struct cancelling {
+  bool at_response;
+  int pieces;
+  uint32_t was;
+} cancelling;
+
+static void cancel_at_response(void *context, hutch_http_task *task) {
+  cancelling *c = context;
+  if (c->at_response) CHECK_OK(hutch_http_task_cancel(task, &c->was));
+}
+
+static hutch_status cancel_at_piece(void *context, hutch_http_task *task, const void *data,
+                                    size_t size) {
+  cancelling *c = context;
+  CHECK(data != NULL && size > 0);
+  if (c->pieces++ == 0 && !c->at_response) CHECK_OK(hutch_http_task_cancel(task, &c->was));
+  return HUTCH_OK;
+}
+
+TEST(a_cancel_within_a_callback_has_its_effect) {
+  hutch_cache *cache;
+  CHECK_OK(hutch_open(scratch("cache").text, NULL, &cache));
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration, .cache = cache};
+  hutch_http_session *session = new_session(&configuration);
+  path file = scratch("file");
+  /* A body that comes with its headers; and one that is stored first, and read in pieces. */
+  const char *paths[] = {"/say?hex=6162", "/large?n=2000000&stored=1"};
+  for (int large = 0; large < 2; large++) {
+    hutch_http_request request = get(url_of("wire", paths[large]));
+    request.on_body = drop;
+    hutch_http_task_release(fetch(session, &request));
+    request.on_response = cancel_at_response;
+    for (int way = 0; way < 3; way++) {
+      cancelling c = {.at_response = way != 0};
+      request.context = &c;
+      request.on_body = way == 2 ? NULL : cancel_at_piece;
+      request.download = way == 2 ? file.text : NULL;
+      hutch_http_task *task = begin(session, &request);
+      CHECK_EQUAL(HUTCH_CANCELLED, result_of(task));
+      CHECK_EQUAL(HUTCH_HTTP_RUNNING, c.was);
+      CHECK(c.pieces <= 1);
+      CHECK(access(file.text, F_OK) != 0);
+      hutch_http_task_release(task);
+    }
+  }
+  end_session(session);
+  CHECK_OK(hutch_close(cache));
+  hutch_cache_release(cache);
+}
+
 /* --------------------------------------------------- what belongs to a request */
 
 /* From here on the session of the rig has this header. */
@@ -240,11 +298,6 @@ TEST(a_range_is_for_get_only) {
   hutch_http_task_release(task);
   CHECK_EQUAL(1, asked(&r));
   stop(&r);
-}
-
-static hutch_status drop(void *context, hutch_http_task *task, const void *data, size_t size) {
-  (void)context, (void)task, (void)data, (void)size;
-  return HUTCH_OK;
 }
 
 TEST(a_validation_behind_an_answer_keeps_no_body_in_memory) {

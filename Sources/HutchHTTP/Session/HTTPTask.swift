@@ -162,6 +162,9 @@ final class HTTPTask {
     if state == .suspended || state == .running { _ = change(to: .cancelling) }
   }
 
+  /// The thread has not ended it yet.
+  var isCancelled: Bool { session.lock.withLock { state == .cancelling } }
+
   // MARK: what the thread tells
 
   func publish(_ response: Response) {
@@ -183,8 +186,8 @@ final class HTTPTask {
       }
     }
     session.lock.withLock {
-      // A cancel while the task was answered here still has its effect.
-      let isTooLate = isHeld && state == .cancelling
+      // A cancel that found the task running has its effect, however far the task has come.
+      let isTooLate = state == .cancelling
       if isTooLate { error = hutch_error() }
       state = .ended
       isHeld = false

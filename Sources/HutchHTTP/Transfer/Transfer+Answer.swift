@@ -50,8 +50,8 @@ extension Transfer {
     if step != .retry { metrics.fromCache = 1 }
     if step == .response, part.count > 0, !isHead {
       moved(Int64(part.count), Int64(part.count), 0, 0)
-      let isWhole = try stored.forEachPiece(part) { receive($0) }
-      if !isWhole, failure == nil, destination.hostsStatus == nil {
+      let isWhole = try stored.forEachPiece(part) { receive($0) && !task.isCancelled }
+      if !isWhole, failure == nil, destination.hostsStatus == nil, !task.isCancelled {
         throw Failure(.io, "a stored body cannot be read")
       }
     }

@@ -260,6 +260,7 @@ final class Transfer {
     // libcurl did not repeat a request that it was to repeat.
     if step == .negotiation { try respond() }
     if let rejection { return rejection }
+    if task.isCancelled { return .cancelled }
     try destination.complete()
     if request.decoders.isEmpty { return .done }
     return try request.decoders.decode(response, for: task) ?? .done
