@@ -33,7 +33,7 @@ extension Session {
       let cookies = CookieFile(configuration, share)
       work()
       // Of transfers whose tasks have ended.
-      while let reference = ready.popLast() { reference.release() }
+      while let transfer = ready { ready = transfer.takeNextReady() }
       _ = consume cookies
     }
     // A host that waits for the session finds its connections closed.
@@ -49,7 +49,7 @@ extension Session {
       continueReady()
       // At once if another task may begin now, or the session may end; the thread is woken for all
       // that other threads wish.
-      sockets.step(until: hasEnded || !ready.isEmpty ? 0 : nextCheck)
+      sockets.step(until: hasEnded || ready != nil ? 0 : nextCheck)
       readResults()
       checkTimeouts()
     }
@@ -133,25 +133,19 @@ extension Session {
   /// transfers together take about 4 MB, and from 256 transfers on 16 KB each.
   var bufferSize: Int { min(max((4 << 20) / max(transfers.count, 1), 16 << 10), 64 << 10) }
 
-  /// Continues the transfers that the cache answers, or no longer keeps waiting.
+  /// Continues the transfers that the cache answers, or no longer keeps waiting; and those that
+  /// become ready by that, before a look at a lease may change what they do next.
   private func continueReady() {
-    var index = 0
-    while index < ready.count {
-      let reference = ready[index]
-      index += 1
-      let transfer = reference.takeUnretainedValue()
-      transfer.isReady = false
-      if transfer.isListed, !transfer.isPaused {
-        do throws(Failure) {
-          if let outcome = try transfer.continueWithCache() { end(transfer.task, outcome) }
-        } catch {
-          end(transfer.task, .failed(error))
-        }
-        if transfer.isListed { watch(transfer) }
+    while let transfer = ready {
+      ready = transfer.takeNextReady()
+      guard transfer.isListed, !transfer.isPaused else { continue }
+      do throws(Failure) {
+        if let outcome = try transfer.continueWithCache() { end(transfer.task, outcome) }
+      } catch {
+        end(transfer.task, .failed(error))
       }
-      reference.release()
+      if transfer.isListed { watch(transfer) }
     }
-    ready.removeAll()
   }
 
   /// Takes the results of libcurl. The waiters of tasks in a row that are silent are woken at once:

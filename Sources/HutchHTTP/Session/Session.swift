@@ -53,8 +53,10 @@ final class Session {
   let lanes = (Lane(), Lane(), Lane())
   /// The transfers that run.
   var transfers = GrowingArray<Unmanaged<Transfer>>()
-  /// Transfers that the cache lets continue: a counted reference to each.
-  var ready = GrowingArray<Unmanaged<Transfer>>()
+  /// Transfers that the cache lets continue, in the order in which they came, linked by
+  /// `nextReady`: there is always memory for one more.
+  var ready: Transfer?
+  private var lastReady: Unmanaged<Transfer>?
   /// The transfers whose response others wait for; see Transfer+Flight.swift.
   var leaders = GrowingArray<Unmanaged<Transfer>>()
   /// A request has been made and has ended, so there may be a connection that no request uses.
@@ -140,6 +142,17 @@ final class Session {
     }
     lastAttended = Unmanaged.passUnretained(task)
     return isFirst
+  }
+
+  /// The thread is to continue a transfer.
+  func letContinue(_ transfer: Transfer) {
+    transfer.isReady = true
+    if ready == nil {
+      ready = transfer
+    } else {
+      lastReady?.takeUnretainedValue().nextReady = transfer
+    }
+    lastReady = Unmanaged.passUnretained(transfer)
   }
 
   func wake() { sockets.wake() }

@@ -413,7 +413,6 @@ extension Transfer {
   func continueWithCache() throws(Failure) -> Outcome? {
     let now = pending
     pending = .nothing
-    if let failure { return .failed(failure) }
     switch now {
     case .nothing: return nil
     case .request:

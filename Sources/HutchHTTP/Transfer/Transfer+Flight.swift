@@ -103,13 +103,13 @@ extension Transfer {
   /// Puts the transfer on the list of those that are ready, unless it is paused.
   func continueSoon() {
     if case .nothing = pending { return }
-    guard isListed, !isReady, !isPaused else { return }
-    do throws(Failure) {
-      try session.ready.append(Unmanaged.passUnretained(self))
-      _ = Unmanaged.passRetained(self)
-      isReady = true
-    } catch {
-      failure = error
-    }
+    if isListed, !isReady, !isPaused { session.letContinue(self) }
+  }
+
+  /// Takes the transfer from the list, of which it is the first, and returns the next one.
+  func takeNextReady() -> Transfer? {
+    isReady = false
+    defer { nextReady = nil }
+    return nextReady
   }
 }

@@ -69,6 +69,7 @@ final class Transfer {
   var pending = Pending.nothing
   /// It is on the session's list of those that are ready.
   var isReady = false
+  var nextReady: Transfer?
   /// Another transfer makes its request, or has made it.
   var flight = Flight()
   var headerBytes: UInt64 = 0
