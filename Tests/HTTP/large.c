@@ -191,6 +191,26 @@ TEST(a_large_variant_and_a_small_one_do_not_throw_each_other_away) {
   stop(&again);
 }
 
+TEST(a_response_without_a_body_has_no_descriptor) {
+  path directory = scratch("cache");
+  rig r = start_in("large_none", directory.text);
+  tell_variants(&r);
+  expect_large(&r, false);
+  hutch_http_header headers[] = {{"X-Kind", "1"}, {"If-None-Match", "\"1\""}};
+  hutch_http_request request = request_of(&r);
+  request.headers = headers;
+  for (int condition = 0; condition < 2; condition++) {
+    request.method = condition ? "GET" : "HEAD";
+    request.header_count = 1 + condition;
+    hutch_http_task *task = fetch(r.session, &request);
+    hutch_http_response response = response_of(task);
+    CHECK(response.from_cache && response.code == (condition ? 304 : 200));
+    check_no_descriptor(task);
+    hutch_http_task_release(task);
+  }
+  stop(&r);
+}
+
 TEST(a_large_body_that_was_cut_or_cancelled_is_not_stored) {
   path directory = scratch("cache");
   rig r = start_in("large_cut", directory.text);

@@ -12,13 +12,14 @@ extension Transfer {
     response.redirects = metrics.redirects
     response.isFromCache = true
     response.version = stored.version
-    if request.fields.value(of: "Range") == nil { response.place = stored.place }
     let isHead = Letters.areSame(method.start, "HEAD")
     let selection = Selection(request.fields, of: stored, mayBePart: !isHead)
     var part = 0..<stored.bodySize
     var range = GrowingArray<UInt8>()
     switch selection {
-    case .whole: response.code = stored.code
+    case .whole:
+      response.code = stored.code
+      if !isHead { response.place = stored.place }
     case .unchanged: (response.code, part) = (304, 0..<0)
     case .part(let bounds):
       response.code = 206
