@@ -86,6 +86,30 @@ static inline void *hutch_curl_info_pointer(CURL *easy, CURLINFO info) {
   return curl_easy_getinfo(easy, info, &value) == CURLE_OK ? value : 0;
 }
 
+// For Exit.swift. Adds to the number of threads that are within libcurl, in a process that is the
+// child of so many forks, and returns it: those of a parent do not count.
+static inline uint32_t hutch_curl_threads(uint32_t forks, int32_t change) {
+  static uint64_t state;
+  uint64_t before = __atomic_load_n(&state, __ATOMIC_SEQ_CST), after;
+  do {
+    uint32_t count = before >> 32 == forks ? (uint32_t)before : 0;
+    after = (uint64_t)forks << 32 | (uint32_t)(count + (uint32_t)change);
+  } while (!__atomic_compare_exchange_n(&state, &before, after, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST));
+  return (uint32_t)after;
+}
+// Whether the process ends; 1: it does from here on.
+static inline int hutch_curl_exits(int begins) {
+  static int32_t exits;
+  if (begins) __atomic_store_n(&exits, 1, __ATOMIC_SEQ_CST);
+  return __atomic_load_n(&exits, __ATOMIC_SEQ_CST) != 0;
+}
+// True for the first call.
+static inline int hutch_curl_first(void) {
+  static int32_t called;
+  return !__atomic_exchange_n(&called, 1, __ATOMIC_RELAXED);
+}
+
 static inline int hutch_curl_multi_number(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value) == CURLM_OK;
 }

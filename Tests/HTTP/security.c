@@ -367,3 +367,46 @@ TEST(no_text_adds_a_header_or_a_request) {
   }
   end_session(session);
 }
+
+/* ------------------------------------------------------------------- exit() */
+
+static _Atomic int is_within, exits;
+
+static hutch_status last_beyond_exit(void *context, hutch_http_task *task, const void *data,
+                                     size_t size) {
+  (void)task, (void)data, (void)size;
+  is_within = 1;
+  while (!exits) nap();
+  for (int turn = 0; turn < 100; turn++) nap();
+  /* Its handshake would use what libcrypto has freed. */
+  CHECK_OK(hutch_http_task_resume(context));
+  return HUTCH_OK;
+}
+
+/* Registered before libcrypto's handler, so called after it. */
+static void give_others_time(void) {
+  for (int turn = 0; turn < 600; turn++) nap();
+}
+
+PROCESS(exits_within_a_transfer, argument) {
+  (void)argument;
+  CHECK(atexit(give_others_time) == 0);
+  hutch_http_security security = trusting();
+  hutch_http_configuration configuration = with(&security);
+  hutch_http_session *session = new_session(&configuration);
+  hutch_http_request request = get(url_of("wrong", "/hello.txt"));
+  hutch_http_task *other;
+  CHECK_OK(hutch_http_task_create(session, &request, &other));
+  request = get(url_of("good", "/hello.txt"));
+  request.on_body = last_beyond_exit;
+  request.context = other;
+  begin(session, &request);
+  while (!is_within) nap();
+  exits = 1;
+  exit(0);
+}
+
+TEST(a_process_may_exit_within_a_transfer) {
+  process child = start_process("exits_within_a_transfer", "");
+  CHECK_EQUAL(0, end_process(&child));
+}

@@ -13,6 +13,7 @@ struct Library {
     // be unloaded while a thread may still use it.
     guard curl_global_init(3) == CURLE_OK, let information = hutch_curl_version()
     else { throw Failure(.unsupported, "libcurl could not be initialised") }
+    Exit.watch()
     guard information.pointee.version_num >= 0x075800 else {
       throw Failure(.unsupported, "libcurl is older than 7.88")
     }

@@ -29,6 +29,7 @@ extension Session {
 
   private func run() {
     ThreadState.workerOf = identity
+    Exit.enter()
     do {
       let cookies = CookieFile(configuration, share)
       work()
@@ -38,6 +39,7 @@ extension Session {
     }
     // A host that waits for the session finds its connections closed.
     close()
+    Exit.leave()
     lock.withLock { isOver = true }
     changed.broadcast()
   }
