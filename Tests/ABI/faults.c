@@ -665,6 +665,23 @@ TEST(evictions_without_memory_leave_the_cache_whole) {
   CHECK(events > 0);
 }
 
+TEST(a_folder_that_a_full_disk_refuses_is_made_after_room_is) {
+  hutch_options options = default_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  bool fired = true;
+  for (long n = 1; fired; n++) {
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    begin_faults(NAMES, ENOSPC, false, n);
+    hutch_status status = put_size(cache, "large", 100000);
+    end_faults();
+    fired = fault.fired;
+    CHECK_OK(status);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 TEST(a_value_whose_file_cannot_be_looked_at_stays) {
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
     path directory = scratch("cache");

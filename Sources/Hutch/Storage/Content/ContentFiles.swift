@@ -61,9 +61,9 @@ enum ContentFiles {
       }
     }
     if !link() {
-      guard hutch_errno() == ENOENT else { return false }
-      makeFolder(of: name, in: directory)
-      guard link() else { return false }
+      guard hutch_errno() == ENOENT, makeFolder(of: name, in: directory), link() else {
+        return false
+      }
     }
     // The path may name another file since the file was opened.
     let own = Files.status(of: file)
@@ -107,9 +107,8 @@ enum ContentFiles {
       }
     }
     if let number = open() { return number }
-    if hutch_errno() == ENOENT {
-      makeFolder(of: name, in: directory)
-      if let number = open() { return number }
+    if hutch_errno() == ENOENT, makeFolder(of: name, in: directory), let number = open() {
+      return number
     }
     throw .system("cannot make a content file")
   }
@@ -121,17 +120,19 @@ enum ContentFiles {
 
   /// Makes the folder when it is first needed, or when another program has removed it; and the
   /// folder for removed files, which no removal makes: a directory that is being removed gets no
-  /// new folder from maintenance.
-  private static func makeFolder(of name: ContentName, in directory: Directory) {
+  /// new folder from maintenance. False: `errno` has the reason why there is no folder.
+  private static func makeFolder(of name: ContentName, in directory: Directory) -> Bool {
     _ = Files.makeDirectory(ContentPath.trash, at: directory.descriptor)
-    _ = Files.makeDirectory(ContentPath.folders, at: directory.descriptor)
-    guard
+    guard Files.makeDirectory(ContentPath.folders, at: directory.descriptor),
       let content = Files.openBeneath(
         ContentPath.folders, at: directory.descriptor, O_PATH | O_DIRECTORY)
-    else { return }
-    let opened = Descriptor(owning: content)
-    ContentPath.folder(name.folder).withPointer {
-      _ = Files.makeDirectory($0 + ContentPath.foldersLength, at: opened.number)
+    else { return false }
+    return ContentPath.folder(name.folder).withPointer {
+      let isMade = Files.makeDirectory($0 + ContentPath.foldersLength, at: content)
+      let code = hutch_errno()
+      CSystem.close(content)
+      hutch_set_errno(code)
+      return isMade
     }
   }
 
