@@ -14,6 +14,12 @@ enum LogPages {
   /// The number of pages by which the file grows.
   static let step = 4
 
+  /// The number of pages that the file has where so many have been used.
+  @inline(__always)
+  static func reserved(_ pages: UInt64) -> UInt64 {
+    (pages &+ UInt64(step - 1)) / UInt64(step) &* UInt64(step)
+  }
+
   /// The bucket that is `offset` buckets behind a key's home bucket.
   @inline(__always)
   static func line(_ home: Int, _ offset: Int) -> Int {

@@ -135,11 +135,15 @@ extension LogStore {
     }
     let shift = Int(truncatingIfNeeded: format >> 32) + 4
     guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,
-      found.size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
-      let log = try logStatus(directory)
+      isPlausible(head), let log = try logStatus(directory)
+    else { return false }
+    // Both files only grow. One that another program has truncated takes no entry where it ends.
+    let pages = LogPages.reserved(head[IndexAt.pages / 8])
+    guard found.size >= IndexAt.slots + Int(pages) * LogPages.pageSize,
+      log.size >= Int(head[IndexAt.places / 8]) << shift
     else { return false }
     if head[IndexAt.recovering / 8] != 0 { return false }
-    if head[IndexAt.clean / 8] == 1 { return try hasHeads(head, file, log, shift) }
+    if head[IndexAt.clean / 8] == 1 { return true }
     // The directory was not closed. The index counts in the boot and in the files in which it was
     // written last: the kernel has its pages.
     let boot = try Boot.known()
@@ -148,25 +152,6 @@ extension LogStore {
       && head[IndexAt.device / 8] == found.identity.device
       && head[IndexAt.indexInode / 8] == found.identity.inode
       && head[IndexAt.logInode / 8] == log.identity.inode
-  }
-
-  /// True if each stream's active segment is in the log. A log that another program has truncated
-  /// takes no entry. After a clean end no operation is left that would change the words.
-  private static func hasHeads(
-    _ head: InlineArray<128, UInt64>, _ index: borrowing Descriptor, _ log: FileStatus, _ shift: Int
-  ) throws(Failure) -> Bool {
-    func isThere(_ stream: LogStream) throws(Failure) -> Bool {
-      if head[stream.head / 8] == 0 { return true }
-      let number = head[stream.active / 8]
-      var word: UInt64 = 0
-      let size = withUnsafeMutableBytes(of: &word) {
-        Files.read(index.number, into: $0, at: SeatWord.offset(number))
-      }
-      guard let size else { throw .system("cannot read the index") }
-      let seat = SeatWord(word)
-      return size == 8 && seat.number == number && (seat.place + 1) << shift <= log.size
-    }
-    return try isThere(.new) ? try isThere(.kept) : false
   }
 
   private static func isZero(_ head: InlineArray<128, UInt64>) -> Bool {

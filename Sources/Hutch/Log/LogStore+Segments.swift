@@ -97,9 +97,7 @@ extension LogStore {
 
   /// The bytes of the index that count: its pages, its head, and the first page of either table.
   private func indexSize(_ pages: UInt64) -> UInt64 {
-    let step = UInt64(LogPages.step)
-    let reserved = (pages &+ (step - 1)) / step &* step
-    return (reserved &+ 3) &* UInt64(LogPages.pageSize)
+    (LogPages.reserved(pages) &+ 3) &* UInt64(LogPages.pageSize)
   }
 
   /// The bytes of the directory that count against its limit.
