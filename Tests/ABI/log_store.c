@@ -741,6 +741,29 @@ TEST(a_truncated_log_or_index_takes_entries_again) {
   }
 }
 
+/* The disk has no byte left, while the log comes to segment after segment: the process lives, and
+   the log goes on with what it has. */
+TEST(a_log_on_a_full_disk_goes_on) {
+  path directory = scratch("disk");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  mount_small(directory.text, "size=2m");
+  hutch_options options = small_log_options();
+  hutch_cache *cache = open_cache(in_directory(directory.text, "cache").text, &options);
+  static char value[1000];
+  for (uint32_t key = 0; key < 200; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, value, sizeof value, NULL, NULL));
+  int file = open(in_directory(directory.text, "full").text, O_CREAT | O_WRONLY, 0600);
+  while (write(file, value, sizeof value) > 0) continue;
+  CHECK_EQUAL(ENOSPC, errno);
+  // The words of the table of segments come to their second page, and to the third one.
+  for (uint32_t n = 0; n < 9000; n++) {
+    uint32_t key = n % 200;
+    CHECK_OK(hutch_put(cache, &key, sizeof key, value, sizeof value, NULL, NULL));
+  }
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* A removal appends a record of it, for which a full log's cleaner moves entries that were read:
    also those that a trim has just found. */
 TEST(a_trim_removes_the_entries_that_it_moves) {

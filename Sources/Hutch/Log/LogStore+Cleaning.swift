@@ -48,7 +48,7 @@ extension LogStore {
   private func makeRoomSlowly(
     _ units: UInt64, _ limit: UInt64, _ isRecord: Bool, at now: Int64
   ) throws(Failure) -> Bool {
-    while room(.new) < units { try roll(at: now) }
+    while room(.new) < units { try roll(isRecord: isRecord, at: now) }
     keepPace(units, cleanedFrom, at: now)
     if limit != 0 { evict(reserving: units, at: now) { count >= limit } }
     if isTight && !isRecord {

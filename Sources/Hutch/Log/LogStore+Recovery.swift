@@ -154,7 +154,7 @@ extension LogStore {
       // What was written to a segment of new entries behind the recovered end is lost.
       guard start(of: seat.number) >= tail.floor, seat.isKept || seat.number <= tail.number
       else { continue }
-      try Files.reserve(indexFile.number, offset, SeatWord.stride)
+      try reserveSeat(seat.number)
       guard words.load(offset) == 0 else { continue }
       words.store(offset, seat.bits)
       places = max(places, seat.place + 1)
@@ -167,6 +167,8 @@ extension LogStore {
         oldest.new = min(oldest.new, seat.number)
       }
     }
+    // `nextNumber` takes this page for reserved.
+    try reserveSeat(next)
     func set(_ offset: Int, _ value: UInt64) { words.store(offset, value) }
     if counts.new > 0 {
       set(IndexAt.oldest, oldest.new)

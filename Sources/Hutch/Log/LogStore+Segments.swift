@@ -190,17 +190,22 @@ extension LogStore {
   /// The next segment's number: one whose word of the table is free. A segment that has outlived
   /// a whole round of the table keeps its own.
   func nextNumber() throws(Failure) -> UInt64 {
-    let next = words.load(IndexAt.next)
-    var number = next
-    while words.load(SeatWord.offset(number)) != 0 && number < next &+ UInt64(IndexAt.seatCount) {
+    var number = words.load(IndexAt.next)
+    let end = number &+ UInt64(IndexAt.seatCount)
+    while true {
+      // Before the load: of a hole of the file, a load may need room for a page too (tmpfs).
+      if SeatWord.offset(number) % LogPages.pageSize == 0 { try reserveSeat(number) }
+      if number == end || words.load(SeatWord.offset(number)) == 0 { return number }
       number &+= 1
     }
-    let perPage = UInt64(LogPages.pageSize / SeatWord.stride)
-    if number / perPage != (next &- 1) / perPage {
-      try Files.reserve(indexFile.number, SeatWord.offset(number), SeatWord.stride)
-      CrashPoint.pass()
-    }
-    return number
+  }
+
+  /// Reserves the page of the segment table that has the word of a segment. A store to a page of
+  /// memory needs all of its blocks, and a file system may have smaller ones.
+  func reserveSeat(_ number: UInt64) throws(Failure) {
+    let page = SeatWord.offset(number) / LogPages.pageSize
+    try Files.reserve(indexFile.number, page * LogPages.pageSize, LogPages.pageSize)
+    CrashPoint.pass()
   }
 }
 

@@ -132,8 +132,8 @@ extension LogStore {
 
   // MARK: segments
 
-  /// Begins a segment of new entries.
-  func roll(at now: Int64) throws(Failure) {
+  /// Begins a segment of new entries. `isRecord`: for one of the store's own records.
+  func roll(isRecord: Bool = false, at now: Int64) throws(Failure) {
     if isBeginning(.new) { return try appendBeginning(.new) }
     shrink(at: now)
     func mayGrow() -> Bool { segmentCount == 0 || segmentCount < allowedSegments }
@@ -148,10 +148,21 @@ extension LogStore {
       } catch {
         // The disk is full: the store goes on with the segments that it has.
         guard error.status == .noSpace, segmentCount >= 2 else { throw error }
+        // Where it is the segment table that needs a page, no entry goes for a record.
+        if isRecord { _ = try nextNumber() }
       }
     }
-    while !hasSpare && !release(asSpare: true) {
-      if clean(at: now) == .atEnd && !release(asSpare: true) { try releaseKept() }
+    func makeSpare() throws(Failure) {
+      while !hasSpare && !release(asSpare: true) {
+        if clean(at: now) == .atEnd && !release(asSpare: true) { try releaseKept() }
+      }
+    }
+    try makeSpare()
+    if segmentCount > 2, (try? nextNumber()) == nil {
+      // The table needs a page, and the disk has none: the spare segment makes room for it.
+      giveUpSpare()
+      _ = try nextNumber()
+      try makeSpare()
     }
     try begin(.new)
   }
