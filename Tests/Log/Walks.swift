@@ -42,5 +42,31 @@ func walks() -> Int32 {
     check(!store.mayHaveExpired(at: later), "a walk has ended, and another one is to begin")
     check(try store.beginWalk(at: second, isUrgent: false) != nil, "no walk after the last one")
   }
+  killBeginnings(scratch.path, at: now, tomorrow)
   return 0
+}
+
+/// A process is killed as it begins a walk. A walk that began earlier, and has passed the place of
+/// the newest entry before that was put, ends afterwards.
+private func killBeginnings(_ path: String, at now: Moment, _ tomorrow: Int64) {
+  var point = 0
+  var wasKilled = true
+  while wasKilled {
+    point += 1
+    Scratch.empty(path)
+    let store = LogStore.openAt(path, TierLimits())
+    trying { () throws(Failure) in
+      let first = try store.beginWalk(at: 1, isUrgent: false)
+      store.put(1, 0, at: now) { $0.expires = tomorrow }
+      wasKilled = isKilled {
+        let other = LogStore.openAt(path, nil)
+        CrashPoint.arm(point)
+        _ = try? other.beginWalk(at: 1, isUrgent: true)
+      }
+      try store.endWalk(first!, earliest: Int64.max)
+    }
+    check(store.mayHaveExpired(at: tomorrow), "an entry's end is forgotten, at", point)
+    check(store.close() == nil, "close")
+  }
+  check(point > 4, "a walk begins with too few stores", point)
 }

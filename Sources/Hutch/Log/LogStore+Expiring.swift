@@ -44,9 +44,11 @@ extension LogStore {
         Int64(bitPattern: words.load(IndexAt.expiry)),
         Int64(bitPattern: words.load(IndexAt.expiryBefore)))
       let number = words.load(IndexAt.walks) &+ 1
+      // First, since a kill may come after each store: the end of an earlier walk, which has not
+      // met the newest entries, sets no bound from here on.
+      words.store(IndexAt.walks, number)
       words.store(IndexAt.expiryBefore, UInt64(bitPattern: bound))
       words.store(IndexAt.expiry, UInt64(bitPattern: Int64.max))
-      words.store(IndexAt.walks, number)
       continueWalk(at: monotonic)
       return number
     }
