@@ -260,9 +260,9 @@ HUTCH_API hutch_status hutch_http_session_wait(hutch_http_session *session, int6
  *
  * retain returns its argument. The last release ends the session with HUTCH_HTTP_FINISH. If no
  * task is left, it waits until the session's thread has ended, unless it is made within a callback
- * of the session. A process that exits while such a thread ends may crash: libcrypto frees what it
- * keeps for threads at the exit too. Else exit() stops the threads of sessions where they are; it
- * waits at most 5 seconds for a callback that runs, and their tasks make no completion. Since 0.1.
+ * of the session. A process may exit while such a thread runs, unless the host has initialised
+ * OpenSSL itself before the first session: then libcrypto frees at exit() what the thread uses,
+ * and the process may crash. Since 0.1.
  */
 HUTCH_API hutch_http_session *hutch_http_session_retain(hutch_http_session *session);
 HUTCH_API void hutch_http_session_release(hutch_http_session *session);

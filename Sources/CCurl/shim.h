@@ -18,6 +18,16 @@ static inline curl_version_info_data *hutch_curl_version(void) {
   return curl_version_info(CURLVERSION_NOW);
 }
 
+// libcrypto, if libcurl uses it, frees at exit() what the threads of sessions go on using, unless
+// its first caller says otherwise.
+__attribute__((weak)) int OPENSSL_init_crypto(uint64_t options, const void *settings);
+static inline CURLcode hutch_curl_init(void) {
+  const uint64_t no_atexit = 0x80000;
+  if (OPENSSL_init_crypto) OPENSSL_init_crypto(no_atexit, 0);
+  // Counted by libcurl, and safe from any thread since 7.84.
+  return curl_global_init(CURL_GLOBAL_ALL);
+}
+
 // Of curl_easy_setopt, by the type of the option's argument. True: libcurl took the option.
 static inline int hutch_curl_number(CURL *easy, CURLoption option, long value) {
   return curl_easy_setopt(easy, option, value) == CURLE_OK;
@@ -84,30 +94,6 @@ static inline int64_t hutch_curl_info_size(CURL *easy, CURLINFO info) {
 static inline void *hutch_curl_info_pointer(CURL *easy, CURLINFO info) {
   void *value = 0;
   return curl_easy_getinfo(easy, info, &value) == CURLE_OK ? value : 0;
-}
-
-// For Exit.swift. Adds to the number of threads that are within libcurl, in a process that is the
-// child of so many forks, and returns it: those of a parent do not count.
-static inline uint32_t hutch_curl_threads(uint32_t forks, int32_t change) {
-  static uint64_t state;
-  uint64_t before = __atomic_load_n(&state, __ATOMIC_SEQ_CST), after;
-  do {
-    uint32_t count = before >> 32 == forks ? (uint32_t)before : 0;
-    after = (uint64_t)forks << 32 | (uint32_t)(count + (uint32_t)change);
-  } while (!__atomic_compare_exchange_n(&state, &before, after, 0, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST));
-  return (uint32_t)after;
-}
-// Whether the process ends; 1: it does from here on.
-static inline int hutch_curl_exits(int begins) {
-  static int32_t exits;
-  if (begins) __atomic_store_n(&exits, 1, __ATOMIC_SEQ_CST);
-  return __atomic_load_n(&exits, __ATOMIC_SEQ_CST) != 0;
-}
-// True for the first call.
-static inline int hutch_curl_first(void) {
-  static int32_t called;
-  return !__atomic_exchange_n(&called, 1, __ATOMIC_RELAXED);
 }
 
 static inline int hutch_curl_multi_number(CURLM *multi, CURLMoption option, long value) {

@@ -69,7 +69,7 @@ final class Monitor {
     let lock = Lock()
     let changed = Condition()
     let routes = try Routes()
-    guard curl_global_init(3) == CURLE_OK, let multi = curl_multi_init() else { throw .noMemory }
+    guard hutch_curl_init() == CURLE_OK, let multi = curl_multi_init() else { throw .noMemory }
     self.init(plan, lock, changed, routes, multi)
   }
 

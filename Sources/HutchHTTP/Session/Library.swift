@@ -9,11 +9,9 @@ struct Library {
   let queue: OpaquePointer
 
   static func prepare(for configuration: borrowing Configuration) throws(Failure) -> Library {
-    // Counted by libcurl, and safe from any thread since 7.84. It is not undone: libcurl cannot
-    // be unloaded while a thread may still use it.
-    guard curl_global_init(3) == CURLE_OK, let information = hutch_curl_version()
+    // It is not undone: libcurl cannot be unloaded while a thread may still use it.
+    guard hutch_curl_init() == CURLE_OK, let information = hutch_curl_version()
     else { throw Failure(.unsupported, "libcurl could not be initialised") }
-    Exit.watch()
     guard information.pointee.version_num >= 0x075800 else {
       throw Failure(.unsupported, "libcurl is older than 7.88")
     }

@@ -29,7 +29,6 @@ extension Session {
 
   private func run() {
     ThreadState.workerOf = identity
-    Exit.enter()
     do {
       let cookies = CookieFile(configuration, share)
       work()
@@ -39,7 +38,6 @@ extension Session {
     }
     // A host that waits for the session finds its connections closed.
     close()
-    Exit.leave()
     lock.withLock { isOver = true }
     changed.broadcast()
   }

@@ -72,9 +72,7 @@ final class Sockets {
 
   /// Waits until there is news, or it is `deadline` (CLOCK_MONOTONIC), and lets libcurl act on it.
   func step(until deadline: Int64) {
-    Exit.leave()
     let count = epoll_wait(watched, events, Int32(Sockets.most), left(until: deadline))
-    Exit.enter()
     var running: Int32 = 0
     var index = 0
     while index < Int(count) {

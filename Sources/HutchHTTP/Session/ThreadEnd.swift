@@ -3,9 +3,10 @@ import CSystem
 /// The end of a thread that uses libcurl: a call that has waited for the thread's work joins it.
 ///
 /// libcrypto frees what it keeps for a thread when the thread ends, and at the exit of the process
-/// for all threads. The two do not exclude each other, so a thread that is ending while the process
-/// exits may free the same memory twice. A host that has waited for a session, or has stopped a
-/// monitor, may return from `main` at once: by then the thread is not there any more.
+/// for all threads, if the host was the first to initialise it (hutch_curl_init). The two do not
+/// exclude each other, so a thread that is ending while the process exits may free the same memory
+/// twice. A host that has waited for a session, or has stopped a monitor, may return from `main` at
+/// once: by then the thread is not there any more.
 ///
 /// Its calls are thread-safe.
 final class ThreadEnd {
