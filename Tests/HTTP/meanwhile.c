@@ -183,7 +183,6 @@ TEST(a_cancel_within_a_callback_has_its_effect) {
   }
   end_session(session);
   CHECK_OK(hutch_close(cache));
-  hutch_cache_release(cache);
 }
 
 /* --------------------------------------------------- what belongs to a request */
