@@ -741,6 +741,40 @@ TEST(a_truncated_log_or_index_takes_entries_again) {
   }
 }
 
+/* The cleaner cannot tell where the entry behind a damaged one begins: what the index says is there
+   stays all the same. */
+TEST(damage_costs_no_entry_behind_it_when_the_log_is_cleaned) {
+  enum { KEPT = 20, OTHERS = 100 };
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  char key[16], value[200] = "";
+  for (int i = 0; i < KEPT + OTHERS; i++) {
+    snprintf(key, sizeof key, "%08d", i);
+    snprintf(value, sizeof value, "the value %d", i);
+    CHECK_OK(hutch_put(disk, key, 8, value, sizeof value, NULL, NULL));
+  }
+  path log = in_directory(directory.text, "hutch-log");
+  struct stat status;
+  CHECK(stat(log.text, &status) == 0);
+  char *bytes = map_file(log.text, (size_t)status.st_size);
+  char *found = memmem(bytes, (size_t)status.st_size, "the value 3", sizeof "the value 3");
+  CHECK(found);
+  /* Its size. */
+  memset(found - 8 - 16, 0xFF, 4);
+  for (int i = 0; i < 10 * OTHERS; i++) {
+    snprintf(key, sizeof key, "%08d", KEPT + i % OTHERS);
+    CHECK_OK(hutch_put(disk, key, 8, value, sizeof value, NULL, NULL));
+  }
+  for (int i = 0; i < KEPT; i++) {
+    snprintf(key, sizeof key, "%08d", i);
+    CHECK_STATUS(i == 3 ? HUTCH_NOT_FOUND : HUTCH_OK, hutch_contains(disk, key, 8));
+  }
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The table of the index's pages has lost a word: puts of some keys fail, until the next opening
    behind a check makes the index anew, of the log. */
 TEST(a_check_has_a_damaged_index_made_anew) {

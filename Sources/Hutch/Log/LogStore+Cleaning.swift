@@ -167,8 +167,12 @@ extension LogStore {
       let entry = entry(seat, position), position &+ entry.units <= end,
       entry.keySize > 0
     else {
-      if !isActive { words.store(stream.cleaning, start(of: number &+ 1)) }
-      return .atEnd
+      if isActive { return .atEnd }
+      // Where slots name more of the segment, this is no end but damage.
+      let isEnd = position >= end || liveUnits(number) == 0 || isRebuilding
+      let next = isEnd ? nil : named(after: position, before: end)
+      words.store(stream.cleaning, next ?? start(of: number &+ 1))
+      return next == nil ? .atEnd : .cleaned
     }
     let trailer = stream == .kept && !entry.isRecord ? LogEntry.trailerUnits : 0
     let next = (stream, position &+ entry.units &+ trailer)
@@ -198,6 +202,20 @@ extension LogStore {
       lose(slot, page, entry, .evicted, cleaned: next)
     }
     return .cleaned
+  }
+
+  /// The first entry in a range that a slot names, for lack of one from which its place follows:
+  /// damage costs no entry behind it. An entry before it that a slot names is lost.
+  @inline(never)
+  private func named(after position: LogAddress, before end: LogAddress) -> LogAddress? {
+    var first = end
+    eachPage { page in
+      for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+        let word = SlotWord(SharedWords.load(page.base + i * 8))
+        if word.names, word.address > position { first = min(first, word.address) }
+      }
+    }
+    return first == end ? nil : first
   }
 
   /// Whether an entry has expired, also by what the tier above knows of its reads.
