@@ -71,7 +71,7 @@
  *   struct that the library does not know must be zero, or else the call returns
  *   HUTCH_UNSUPPORTED. The library fills in a shorter struct up to its end, and sets the
  *   unknown part of a longer one to zero. Fields named reserved must be zero. A struct_size
- *   that no struct has (below 8, above 4,096) was not set: HUTCH_INVALID_ARGUMENT.
+ *   that no struct has (below 8, above 4,096, no multiple of 8) is HUTCH_INVALID_ARGUMENT.
  *
  *   Units. Times are int64_t nanoseconds; a time of day is Unix time. Sizes are bytes.
  *   The system's clock is read in steps of a few milliseconds, so an entry may be seen one

@@ -945,3 +945,43 @@ TEST(a_queue_without_threads_is_run_by_its_host) {
   check_ended(&left, 0, HUTCH_CANCELLED);
   CHECK_EQUAL(0, workers());
 }
+
+/* A host keeps the tasks of its function and of a completion, of which it has no other reference. */
+static hutch_task *kept[2];
+static hutch_status keep(void *context, hutch_task *task) {
+  (void)context;
+  kept[0] = hutch_task_retain(task);
+  return HUTCH_OK;
+}
+static void keep_completed(void *context, const hutch_completion *completion) {
+  (void)context;
+  kept[1] = hutch_task_retain(completion->task);
+}
+
+TEST(a_task_that_was_kept_can_be_called_when_its_queue_is_gone) {
+  hutch_queue_options options = {.struct_size = sizeof options, .flags = HUTCH_QUEUE_NO_THREADS};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&options, &queue));
+  hutch_task_options told = {.struct_size = sizeof told, .complete = keep_completed};
+  CHECK_OK(hutch_queue_submit(queue, keep, NULL, NULL, NULL, NULL));
+  CHECK_OK(hutch_queue_submit(queue, keep, NULL, NULL, &told, NULL));
+  hutch_task *first = NULL;
+  uint64_t ran = 0;
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(hutch_queue_run(queue, 1, &ran));
+    CHECK_EQUAL(1, ran);
+    if (i == 0) first = kept[0];
+  }
+  CHECK(kept[0] == kept[1]);
+  hutch_queue_release(queue);
+  hutch_task *const tasks[] = {first, kept[0], kept[1]};
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQUAL(HUTCH_TASK_ENDED, state_of(tasks[i]));
+    CHECK_OK(hutch_task_wait(tasks[i], 0));
+    CHECK_OK(hutch_task_set_priority(tasks[i], HUTCH_PRIORITY_HIGH));
+    uint32_t was = 0;
+    CHECK_OK(hutch_task_cancel(tasks[i], &was));
+    CHECK_EQUAL(HUTCH_TASK_ENDED, was);
+    hutch_task_release(tasks[i]);
+  }
+}

@@ -140,13 +140,13 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
 /// True if a struct is one of the header with a longer end, and not one whose size was never set.
 private func isLonger<T>(_ options: UnsafePointer<T>) -> Bool {
   let size = UnsafeRawPointer(options).load(as: Int.self)
-  return size > MemoryLayout<T>.size && size <= largestStruct
+  return size > MemoryLayout<T>.size && isStructSize(size)
 }
 
 /// Releases the context of an object codec that is not used.
 private func release(_ codec: UnsafePointer<hutch_object_codec>?) {
   guard let codec, codec.pointee.struct_size >= MemoryLayout<hutch_object_codec>.size,
-    codec.pointee.struct_size <= largestStruct
+    isStructSize(codec.pointee.struct_size)
   else { return }
   codec.pointee.context_release?(codec.pointee.context)
 }

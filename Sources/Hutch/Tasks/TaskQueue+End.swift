@@ -21,10 +21,10 @@ extension TaskQueue {
     pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
   ) throws(Failure) {
     guard hasThreads else { return }
-    let task = try TaskPointer.make(TaskSpec(), for: self)
-    task.pointee.flags.insert(.background)
-    task.pointee.priority = -1
-    task.pointee.lane = -1
+    var spec = TaskSpec()
+    spec.isBackground = true
+    spec.priority = -1
+    let task = try TaskPointer.make(spec, for: self)
     task.pointee.work = work
     task.pointee.workContext = context
     lock.lock()

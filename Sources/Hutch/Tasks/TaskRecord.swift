@@ -44,14 +44,12 @@ struct TaskRecord: ~Copyable {
     static let joining = Flags(rawValue: 4)
     /// A close carries it out instead of cancelling it.
     static let mustRun = Flags(rawValue: 8)
-    /// The record has a reference to its queue.
-    static let holdsQueue = Flags(rawValue: 16)
     /// `workContext` is a part of the record, and has the results for the completion.
-    static let payload = Flags(rawValue: 32)
-    /// The queue's own work, for which no wait waits.
-    static let background = Flags(rawValue: 64)
+    static let payload = Flags(rawValue: 16)
+    /// The queue's own work, for which no wait waits. The queue refers to it, and no host sees it.
+    static let background = Flags(rawValue: 32)
     /// Its effect began with the submission, so it can neither be cancelled nor be late.
-    static let irrevocable = Flags(rawValue: 128)
+    static let irrevocable = Flags(rawValue: 64)
   }
 
   /// What the queue notes of a task while it has it. Under the queue's lock.
@@ -90,7 +88,8 @@ struct TaskRecord: ~Copyable {
   /// The highest rank of its own and of the tasks behind it: the lane that it is in.
   var lane: Int8 = 0
   var flags = Flags()
-  /// A counted reference with `holdsQueue`; otherwise valid until the task has ended.
+  /// A counted reference, but for the background work: a host that keeps the task of its function
+  /// or of a completion may call it when the queue is gone.
   let queue: Unmanaged<TaskQueue>
 
   /// The host's completion function, in the form of the C boundary; nil: the host is not told.
@@ -258,6 +257,8 @@ struct TaskSpec: ~Copyable {
   var operation: UInt8 = 0
   /// The host gets a reference.
   var wantsHandle = false
+  /// The queue's own work.
+  var isBackground = false
 
   fileprivate var needsExtras: Bool {
     deadline != 0 || port != nil || group != nil || owner != nil || keyHash != 0
@@ -326,9 +327,9 @@ extension TaskPointer {
       task.pointee.flags.insert(.payload)
       task.pointee.workContext = raw + payloadOffset
     }
-    // A handle, a completion in a port, and a group may outlive the queue.
-    if spec.wantsHandle || spec.port != nil || spec.group != nil {
-      task.pointee.flags.insert(.holdsQueue)
+    if spec.isBackground {
+      task.pointee.flags.insert(.background)
+    } else {
       _ = task.pointee.queue.retain()
     }
     guard needsExtras else { return task }
@@ -402,7 +403,7 @@ extension TaskPointer {
       extras.pointee.group?.release()
       extras.pointee.owner?.release()
     }
-    let queue = has(.holdsQueue) ? pointee.queue : nil
+    let queue = has(.background) ? nil : pointee.queue
     deinitialize(count: 1)
     free(self)
     queue?.release()

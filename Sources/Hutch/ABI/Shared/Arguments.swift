@@ -46,8 +46,16 @@ func checkedDuration(_ duration: Int64) throws(Failure) -> Int64 {
 
 // MARK: structs with a size
 
-/// Larger than any struct of the header will ever be: a larger size was never set.
-let largestStruct = 4096
+/// Larger than any struct of the header will ever be.
+private let largestStruct = 4096
+
+/// Whether a struct can have that size, in this header or another one. Each begins with a word, so
+/// its size is a number of words. Another size was never set, or would end within a pointer.
+@inline(never)
+func isStructSize(_ size: Int) -> Bool {
+  let word = MemoryLayout<Int>.size
+  return size >= word && size <= largestStruct && size % word == 0
+}
 
 /// The size that a struct states.
 @inline(never)
@@ -55,7 +63,7 @@ private func statedSize(
   _ pointer: UnsafeRawPointer, _ isMissing: StaticString
 ) throws(Failure) -> Int {
   let size = pointer.loadUnaligned(as: Int.self)
-  guard size >= MemoryLayout<Int>.size, size <= largestStruct else { throw .invalid(isMissing) }
+  guard isStructSize(size) else { throw .invalid(isMissing) }
   return size
 }
 
