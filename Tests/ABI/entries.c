@@ -164,6 +164,21 @@ TEST_EACH_KIND(a_look_copies_or_gives_a_reference) {
   free(copy);
 }
 
+/* The caller of such a struct could release nothing. */
+TEST(a_look_into_a_struct_without_a_value_keeps_no_reference) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  for (size_t size = sizeof(size_t); size <= sizeof(hutch_found); size += sizeof(size_t)) {
+    CHECK_OK(put_size(cache, "key", 1000));
+    hutch_found found = {.struct_size = size};
+    CHECK_OK(hutch_look(cache, KEY("key"), 0, NULL, 0, &found));
+    CHECK_OK(hutch_remove(cache, KEY("key")));
+    CHECK_EQUAL(found.value != NULL, stats_of(cache).memory.held_count);
+    CHECK_EQUAL(size >= offsetof(hutch_found, version), found.value != NULL);
+    hutch_value_release(found.value);
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
 /* A key of each size, and those that differ from it in one byte: code that compares keys by words
    of 8, of 4 and one by one takes none for another. */
 TEST_EACH_KIND(keys_of_every_size_are_told_apart) {

@@ -584,6 +584,35 @@ TEST(removals_of_what_is_not_there_evict_no_entries) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Such a key never had an entry, so none comes back after a loss of power: its removal needs no
+   record, for which there would be no room. */
+TEST(keys_that_are_larger_than_a_segment_are_never_there) {
+  hutch_options options = log_options();
+  options.disk.cost = 1 << 20;
+  options.durability = HUTCH_DURABILITY_POWER;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < 200; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, 8000));
+  }
+  uint64_t before = count_of(disk);
+  CHECK(before < 150);
+  unsigned char *key = filled(HUTCH_KEY_MAX, 1);
+  for (size_t size = 32700; size <= HUTCH_KEY_MAX; size += HUTCH_KEY_MAX - 32700) {
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(disk, key, size));
+    CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(disk, key, size, "value", 5, NULL, NULL));
+    CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, key, size, "value", 5, NULL, NULL));
+    CHECK_OK(hutch_remove(cache, key, size));
+  }
+  free(key);
+  CHECK_EQUAL(before, count_of(disk));
+  CHECK_EQUAL(before, CHECK_SOUND(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ------------------------------------------------------------ content files */
 
 /* What lies in a directory: how many files of values, and what all but the index take up. */

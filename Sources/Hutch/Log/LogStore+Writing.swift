@@ -335,7 +335,9 @@ extension LogStore {
 
   /// Removes a key's entry, and appends a record of the removal.
   private func remove(_ key: Bytes, _ hash: UInt64, _ found: LogMatch?, at moment: Moment) {
-    guard found != nil || needsRecord else { return }
+    // A key for whose record no segment has room has never had an entry.
+    guard found != nil || needsRecord && LogEntry.removalSize(key: key.count) <= largestEntry
+    else { return }
     replaced = found?.entry.address ?? 0
     defer { replaced = 0 }
     let isOfPassed = found == nil && mayRecordPassed
