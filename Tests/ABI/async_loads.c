@@ -574,6 +574,24 @@ TEST(a_close_cancels_loads_that_wait) {
   }
 }
 
+/* A cache without workers whose last reference is released: that call runs the loader, which wants
+   to answer later. No thread would run the task again. */
+TEST(a_release_cancels_the_loads_that_it_began) {
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(NULL, &options);
+  source s = SOURCE;
+  s.deferring = s.open = true;
+  told lead;
+  submit(cache, &s, &lead);
+  CHECK_EQUAL(0, s.calls);
+  hutch_cache_release(cache);
+  CHECK_EQUAL(1, s.calls);
+  CHECK_EQUAL(1, s.released);
+  end(&lead, HUTCH_CANCELLED, "");
+  hutch_loading_release(s.loading);
+}
+
 TEST(bad_arguments_are_told_and_contexts_released) {
   hutch_cache *cache = open_cache(NULL, NULL);
   source s = SOURCE;

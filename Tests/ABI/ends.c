@@ -516,3 +516,37 @@ TEST(a_group_that_is_cancelled_completes_with_that) {
     hutch_queue_release(queue);
   }
 }
+
+/* The worker that ends the cache's last task has the next task before it, which it must not have
+   taken: the cache's end waits for every task of its queue. */
+TEST(the_end_of_a_task_ends_its_cache_before_the_next_task_is_taken) {
+  for (int has_threads = 1; has_threads >= 0; has_threads--) {
+    hutch_options options = unlimited_options();
+    options.close_deadline = HUTCH_FOREVER;
+    if (has_threads) options.workers = 1;
+    else options.flags |= HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(NULL, &options);
+    hutch_queue *queue = NULL;
+    CHECK_OK(hutch_cache_queue(cache, &queue));
+    gate first = {0};
+    fate before = {.at = &first}, last = {0}, next = {0};
+    if (has_threads) {
+      hutch_task_release(submit(queue, NULL, &before));
+      await_waiting(&first, 1);
+    }
+    hutch_task_options told = telling(&last);
+    CHECK_OK(hutch_get_async(cache, KEY("key"), &told, NULL));
+    hutch_task *task = submit(queue, NULL, &next);
+    hutch_cache_release(cache);
+    first.open = true;
+    while (!next.released) usleep(100);
+    if (has_threads) check_fate(&before, HUTCH_OK);
+    check_fate(&last, HUTCH_NOT_FOUND);
+    CHECK(next.status == HUTCH_OK || next.status == HUTCH_CANCELLED);
+    CHECK_EQUAL(next.status == HUTCH_OK, next.worked);
+    CHECK_EQUAL(1, next.work_released);
+    hutch_task_release(task);
+    hutch_queue_release(queue);
+  }
+  await_no_workers();
+}

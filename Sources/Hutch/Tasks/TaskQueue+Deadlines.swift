@@ -107,7 +107,10 @@ extension TaskQueue {
     held.append(task)
     heldCount += 1
     if task.extras.pointee.due != Int64.max { deadlines.insert(task) }
-    if isAsked && stop(task) { completions.append(task) }
+    // In a queue without threads no thread would see the end of what a task of an ending owner
+    // waits for.
+    let isGivenUp = !hasThreads && task.rank == TaskPointer.closingRank
+    if (isAsked || isGivenUp) && stop(task) { completions.append(task) }
   }
 
   /// Has a parked task called again. A task that is about to be parked will not be.

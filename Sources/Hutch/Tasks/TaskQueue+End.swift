@@ -158,24 +158,18 @@ extension TaskQueue {
   /// Carries out on this thread the tasks that cannot be cancelled, even if the whole width is
   /// taken.
   private func performIrrevocable(_ owner: UnsafeMutableRawPointer) {
+    lock.lock()
     while true {
-      lock.lock()
       var next = byAge.first
       while let task = next, !(task.has(.irrevocable) && task.isOf(owner)) {
         next = byAge.next(after: task)
       }
-      guard let task = next else {
-        lock.unlock()
-        return
-      }
+      guard let task = next else { break }
       _ = begin(task)
       lock.unlock()
-      perform(task)
-      lock.lock()
-      let aftermath = retire(task)
-      lock.unlock()
-      aftermath.run()
+      performWhole(task)
     }
+    lock.unlock()
   }
 
   // MARK: the queue's end

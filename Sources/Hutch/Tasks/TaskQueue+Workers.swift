@@ -73,29 +73,31 @@ extension TaskQueue {
   /// The loop of a worker.
   private func work() {
     ThreadState.workerOf = Unmanaged.passUnretained(self).toOpaque()
-    var done: TaskPointer?
+    var isIdle = true
     lock.lock()
     while true {
-      if done != nil { busyThreads -= 1 }
-      let aftermath = done.map { retire($0) }
       tick(isIdle: false)
-      lookAtDeadlines(isIdle: done == nil)
-      done = take()
-      if done == nil && aftermath == nil {
-        if isStopping && pending == 0 && heldCount == 0 { break }
-        sleep()
+      lookAtDeadlines(isIdle: isIdle)
+      guard let task = take() else {
+        if deferredDrops == nil {
+          if isStopping && pending == 0 && heldCount == 0 { break }
+          sleep()
+        } else {
+          finishDrops()
+        }
+        isIdle = true
         continue
       }
+      busyThreads += 1
+      var sleeper = workerToWake()
+      if sleeper == .none { sleeper = handOverTime() }
       let drops = takeDeferredDrops()
-      if done != nil { busyThreads += 1 }
-      var sleeper = done == nil ? .none : workerToWake()
-      if done != nil && sleeper == .none { sleeper = handOverTime() }
       lock.unlock()
       signal(sleeper)
-      aftermath?.run()
       TaskQueue.dropAll(drops)
-      if let task = done { perform(task) }
-      lock.lock()
+      performWhole(task)
+      busyThreads -= 1
+      isIdle = false
     }
     exited += 1
     // For the other workers, and for `leaveThreads`.
@@ -144,24 +146,42 @@ extension TaskQueue {
   @discardableResult
   func run(until end: Deadline, _ share: Share = .all) -> UInt64 {
     var count: UInt64 = 0
-    var done: TaskPointer?
     lock.lock()
     while true {
-      let aftermath = done.map { retire($0) }
       lookAtDeadlines(isIdle: true)
-      done = share != .completions && count > 0 && end.hasPassed ? nil : take(share)
-      let drops = takeDeferredDrops()
+      let isOver = share != .completions && count > 0 && end.hasPassed
+      let task = isOver ? nil : take(share)
+      finishDrops()
+      guard let task else { break }
       lock.unlock()
-      aftermath?.run()
-      TaskQueue.dropAll(drops)
-      guard let task = done else { return count }
-      perform(task)
+      performWhole(task)
       count += 1
-      lock.lock()
     }
+    lock.unlock()
+    return count
+  }
+
+  /// Under the lock, which it gives up meanwhile.
+  private func finishDrops() {
+    guard let drops = takeDeferredDrops() else { return }
+    lock.unlock()
+    TaskQueue.dropAll(drops)
+    lock.lock()
   }
 
   // MARK: one task
+
+  /// Called with no lock held, returns with the lock: a task from its turn to its end. The caller
+  /// has no other task in its hands: with the last reference of its owner the end of this one may
+  /// end the queue, which waits for every task.
+  func performWhole(_ task: TaskPointer) {
+    perform(task)
+    lock.lock()
+    let aftermath = retire(task)
+    lock.unlock()
+    aftermath.run()
+    lock.lock()
+  }
 
   /// Called with no lock held: runs the task, and makes its completion, unless that is for a port.
   /// The caller must then call `retire`.
