@@ -327,10 +327,10 @@ def test_a_shorter_struct_is_filled_as_far_as_it_goes(cache):
     assert put(cache, b"k", b"value", None, result) == Status.OK
     assert raw[8:] == b"\xaa" * (512 - 8)
     assert get(None, b"k")[0] == INVALID
-    raw, error = shortened(structs.Error(), 12)
+    raw, error = shortened(structs.Error(), 16)
     assert lib.hutch_last_error(error) == Status.OK
     assert int.from_bytes(raw[8:12], "little", signed=True) == INVALID
-    assert raw[12:] == b"\xaa" * (512 - 12)
+    assert raw[16:] == b"\xaa" * (512 - 16)
 
 
 def test_a_shorter_struct_means_defaults_for_the_rest(cache):
