@@ -224,7 +224,7 @@ const hutch_object_codec object_codec = {.struct_size = sizeof object_codec,
 static void play(void *context, int index) {
   hand *mine = (hand *)context + index;
   me = mine;
-  int calls = 12000 * scale() / SANITIZED_BY;
+  int calls = 8000 * scale() / SANITIZED_BY;
   for (int n = 0; n < calls; n++) call_something();
 }
 

@@ -104,7 +104,7 @@ struct Exploration {
   var random: Random
   let seed: UInt64
   /// How many stores are chosen beside those that stand for a place in the program.
-  static let others = 6
+  static let others = 3
 
   /// The stores to die after, of a run that made those of `trace`. `known`: places that need no
   /// store of this run; those of this run are added.

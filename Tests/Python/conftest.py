@@ -42,10 +42,10 @@ IS_WHOLE = os.environ.get("HUTCH_TEST_KINDS", "all") == "all"
 
 
 def examples(count: int) -> int:
-    """How many random examples a test has: the wheel's suites have a quarter. A rare value is looked
+    """How many random examples a test has: the wheel's suites have an eighth. A rare value is looked
     for with the Python on PATH, by the same code. With another Python the tests look for what that
     Python does otherwise, which it does for most values of a type."""
-    return count // 4 if IS_INSTALLED and not os.environ.get("HUTCH_LONG") else count
+    return count // 8 if IS_INSTALLED and not os.environ.get("HUTCH_LONG") else count
 
 
 # deadline=None: how long an example takes is no property of the code under test.
