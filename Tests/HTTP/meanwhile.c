@@ -17,6 +17,20 @@ static void send_method(rig *r, const char *method) {
   hutch_http_task_release(fetch(r->session, &request));
 }
 
+/* The answer to a GET that the origin holds as its request number `requests`, and lets go after it
+   has answered a request with this method. */
+static answer answer_amid(rig *r, int requests, const char *method) {
+  hutch_http_request request = request_of(r);
+  hutch_http_task *task = begin(r->session, &request);
+  while (asked(r) < requests) continue;
+  send_method(r, method);
+  go(r);
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  answer a = read_answer(task);
+  hutch_http_task_release(task);
+  return a;
+}
+
 static hutch_status drop(void *context, hutch_http_task *task, const void *data, size_t size) {
   (void)context, (void)task, (void)data, (void)size;
   return HUTCH_OK;
@@ -29,16 +43,9 @@ TEST(a_validation_answers_though_the_resource_is_changed_meanwhile) {
   tell(&r, "200 OK\nCache-Control: max-age=0\nETag: \"1\"\n\none\n====\n"
            "hold 304 Not Modified\nETag: \"1\"\n\n\n====\n200 OK\n\nchanged");
   expect(&r, NULL, 200, "one", false);
-  hutch_http_request request = request_of(&r);
-  hutch_http_task *task = begin(r.session, &request);
-  while (asked(&r) < 2) continue;
-  send_method(&r, "POST");
-  go(&r);
-  CHECK_EQUAL(HUTCH_OK, result_of(task));
-  answer a = read_answer(task);
+  answer a = answer_amid(&r, 2, "POST");
   /* The host has asked for no condition, so no 304 is its answer. */
   CHECK(a.code == 200 && a.from_cache && strcmp(a.body, "one") == 0);
-  hutch_http_task_release(task);
   CHECK_EQUAL(504, answer_to(&r, NULL, HUTCH_HTTP_CACHE_ONLY).code);
   stop(&r);
 }
@@ -47,14 +54,7 @@ TEST(a_response_that_may_be_of_before_a_change_is_not_stored) {
   rig r = start("changed_response", 0);
   tell(&r, "hold 200 OK\nCache-Control: max-age=100\n\none\n====\n200 OK\n\nchanged\n====\n"
            "200 OK\nCache-Control: max-age=100\n\ntwo");
-  hutch_http_request request = request_of(&r);
-  hutch_http_task *task = begin(r.session, &request);
-  while (asked(&r) < 1) continue;
-  send_method(&r, "DELETE");
-  go(&r);
-  CHECK_EQUAL(HUTCH_OK, result_of(task));
-  CHECK(strcmp(read_answer(task).body, "one") == 0);
-  hutch_http_task_release(task);
+  CHECK(strcmp(answer_amid(&r, 1, "DELETE").body, "one") == 0);
   expect(&r, NULL, 200, "two", false);
   expect(&r, NULL, 200, "two", true);
   stop(&r);
@@ -67,14 +67,7 @@ TEST(the_rest_of_a_part_is_not_put_to_it_after_a_change) {
            "hold 206 Partial Content\nETag: \"1\"\nContent-Range: bytes 4-7/8\n\n4567\n====\n"
            "200 OK\n\nchanged\n====\n200 OK\nETag: \"2\"\n\nnew");
   expect(&r, "Range: bytes=0-3", 206, "0123", false);
-  hutch_http_request request = request_of(&r);
-  hutch_http_task *task = begin(r.session, &request);
-  while (asked(&r) < 2) continue;
-  send_method(&r, "PUT");
-  go(&r);
-  CHECK_EQUAL(HUTCH_OK, result_of(task));
-  CHECK(strcmp(read_answer(task).body, "new") == 0);
-  hutch_http_task_release(task);
+  CHECK(strcmp(answer_amid(&r, 2, "PUT").body, "new") == 0);
   stop(&r);
 }
 

@@ -176,10 +176,7 @@ extension TaskQueue {
   /// A task that will not run leaves its completion in its port at once.
   private func retireIntoPort(_ task: TaskPointer) {
     within(task) { task.finishWork() }
-    lock.lock()
-    let aftermath = retire(task)
-    lock.unlock()
-    aftermath.run()
+    finish(task)
   }
 
   func setWidth(_ width: Int) {

@@ -79,11 +79,12 @@ extension TaskQueue {
       tick(isIdle: false)
       lookAtDeadlines(isIdle: isIdle)
       guard let task = take() else {
-        if deferredDrops == nil {
-          if isStopping && pending == 0 && heldCount == 0 { break }
-          sleep()
-        } else {
+        if deferredDrops != nil {
           finishDrops()
+        } else if isStopping && pending == 0 && heldCount == 0 {
+          break
+        } else {
+          sleep()
         }
         isIdle = true
         continue
@@ -176,10 +177,7 @@ extension TaskQueue {
   /// end the queue, which waits for every task.
   func performWhole(_ task: TaskPointer) {
     perform(task)
-    lock.lock()
-    let aftermath = retire(task)
-    lock.unlock()
-    aftermath.run()
+    finish(task)
     lock.lock()
   }
 

@@ -343,6 +343,14 @@ final class TaskQueue {
     return aftermath
   }
 
+  /// Called with no lock held: `retire`, and the steps that are left.
+  func finish(_ task: TaskPointer) {
+    lock.lock()
+    let aftermath = retire(task)
+    lock.unlock()
+    aftermath.run()
+  }
+
   /// The next task of the key may run.
   func advance(_ task: TaskPointer) {
     guard let next = nextAlive(behind: task) else {
