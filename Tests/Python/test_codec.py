@@ -6,6 +6,7 @@ import ctypes
 import json
 import math
 import sys
+import types
 
 import hutch
 import pytest
@@ -197,11 +198,27 @@ def test_no_duration(seconds):
         nanoseconds(seconds)
 
 
-@pytest.mark.parametrize("make", [lambda value: (value,), lambda value: [value]])
-def test_a_value_near_the_limit_of_recursion_is_not_missing(cache, make):
+class Nested:
+    """A serializer that calls itself for each list within a list, as one in Python would."""
+
+    name = "nested"
+
+    def dumps(self, value):
+        return b"[" + self.dumps(value[0]) if type(value) is list else value.encode()
+
+    def loads(self, data):
+        return [self.loads(data[1:])] if data[0] == ord("[") and len(data) > 1 else data.decode()
+
+
+@pytest.mark.parametrize(
+    ("make", "serializer"),
+    [(lambda value: (value,), None), (lambda value: [value], None), (lambda value: [value], Nested())],
+)
+def test_a_value_near_the_limit_of_recursion_is_not_missing(make, serializer):
     value = "["
     for _ in range(40):
         value = make(value)
+    cache = hutch.Cache(serializer=serializer)
     cache["nested"] = value
 
     def at(depth, call):
@@ -215,3 +232,12 @@ def test_a_value_near_the_limit_of_recursion_is_not_missing(cache, make):
             except (RecursionError, ctypes.ArgumentError):
                 pass  # The second is how ctypes says the first.
     assert len(found) > 50 and all(found) and cache["nested"] == value
+
+
+def test_a_value_that_no_stack_can_read_is_missing(caplog):
+    """Another writer cannot make each read of a key an error."""
+    deep = types.SimpleNamespace(name="nested", dumps=lambda _: b"[" * 100_000, loads=json.loads)
+    cache = hutch.Cache(serializer=deep)
+    cache["deep"] = []
+    assert cache.get("deep", "none") == "none" and "deep" in cache
+    assert "could not be read by the serializer nested: RecursionError" in caplog.text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
+import sys
 import tempfile
 import time
 import warnings
@@ -144,6 +146,20 @@ def test_what_cannot_be_read_is_made_anew(directory):
         assert safe.get("key") is NO_VALUE and safe.get_multi(["key"]) == [NO_VALUE]
 
 
+def unpickled(data, depth=50):
+    return pickle.loads(data) if depth == 0 else unpickled(data, depth - 1)
+
+
+class Unpickling:
+    """An object whose pickle needs some of Python's stack to be read, and gives another one."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __reduce__(self):
+        return unpickled, (self.data,)
+
+
 def test_natural_values(place):
     own = region(**place, serializer=None)
     own.set("key", {"a": (1, {2})})
@@ -163,6 +179,26 @@ def test_a_serializer_of_the_region(directory):
     ).configure("hutch", arguments={"directory": directory})
     own.set("key", [1])
     assert own.get("key") == [1] and own.backend._cache["key"].endswith(b"|[1]")
+    own.backend.close()
+
+
+def test_a_value_for_which_the_stack_is_too_short_is_not_replaced(place):
+    """A pickle needs the stack of its caller for an object that unpickles another one."""
+    own, replaced = region(**place), []
+    own.set("key", Unpickling(pickle.dumps("value")))
+
+    def get_at(depth):
+        if depth == 0:
+            return own.get_or_create("key", lambda: replaced.append(True))
+        return get_at(depth - 1)
+
+    found = []
+    for depth in range(0, sys.getrecursionlimit(), 2):
+        try:
+            found.append(get_at(depth))
+        except RecursionError:
+            pass
+    assert not replaced and set(found) == {"value"}
     own.backend.close()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import _thread
+from typing import Any, Callable, Protocol
 
 from ._cbor import Unreadable
 from ._codec import FOREIGN, INT, STR, decode_value, encode_value
@@ -13,6 +14,10 @@ _LONGEST_NAME = 100
 
 class Serializer(Protocol):
     """Converts values to bytes: an object with a name and two functions, such as msgpack's.
+
+    A value for which loads raises an exception is not found, with a warning. The exception is a
+    RecursionError: if another thread can read the value, the caller gets the exception, since it
+    lacks room on its stack and the value is good.
 
     Attributes:
         name: stored with each value; a value of another serializer is not found.
@@ -82,11 +87,40 @@ class SerializedForms(Forms):
             try:
                 return self._serializer.loads(data)
             except Exception as error:
+                if isinstance(error, RecursionError) and needs_stack(self._serializer.loads, data):
+                    raise  # As in _cbor_read.loads.
                 _warn(self._extended, error)
                 raise Unreadable(f"{type(error).__name__}: {error}") from None
         if extended in (b"", STR, INT) or not extended.startswith(FOREIGN):
             return decode_value(data, extended)
         raise Unreadable("the value is of another serializer")
+
+
+def needs_stack(loads: Callable[[bytes], Any], data: bytes) -> bool:
+    """Whether loads, which had too little of Python's stack, reads the data with a stack of its own.
+
+    If not, the data is nested so deeply that no caller can read it, or loads calls itself without
+    end. Such data may come from another writer: it is a missing value, and no error of each read.
+    """
+    read: list[bool] = []
+    ended = _thread.allocate_lock()
+
+    def try_again() -> None:
+        try:
+            loads(data)
+            read.append(True)
+        except BaseException:
+            pass  # The caller has the exception that counts.
+        finally:
+            ended.release()
+
+    ended.acquire()
+    try:
+        _thread.start_new_thread(try_again, ())
+    except RuntimeError:
+        return True  # No thread can be made: the value may be a good one.
+    ended.acquire()
+    return bool(read)
 
 
 def _warn(extended: bytes, error: Exception) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from .._cache import Cache
 from .._errors import Error
+from .._serializers import needs_stack
 from ..pickling import PickleSerializer
 from . import NaturalSerializer
 from ._backing import lasting, needs, open_cache, refused, stored
@@ -65,6 +66,8 @@ class HutchBackend(BytesBackend):
             try:
                 return serializer.loads(data)
             except Exception as error:
+                if isinstance(error, RecursionError) and needs_stack(serializer.loads, data):
+                    raise  # The value is good, and a region would replace it.
                 raise CantDeserializeException(f"{type(error).__name__}: {error}") from error
 
         self.serializer = serializer.dumps
