@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
+import hutch
+import hutch.frameworks
 import pytest
 from conftest import ROOT
 
@@ -82,3 +87,65 @@ def test_pyright():
         if each["severity"] == "information"
     ]
     assert [plain(each[1]) for each in revealed if each] == expected()
+
+
+def functions_of(module):
+    """The public functions and classes of a module, and the functions of the classes."""
+    for name in getattr(module, "__all__", dir(module)):
+        found = getattr(module, name)
+        if not getattr(found, "__module__", "").startswith("hutch"):
+            continue
+        if inspect.isclass(found):
+            # What it has of another package's class is that package's.
+            if all(base.__module__.partition(".")[0] in HOMES for base in found.__mro__):
+                yield name, found
+            for attribute in dir(found):
+                method = inspect.getattr_static(found, attribute)
+                method = getattr(method, "fget", getattr(method, "__func__", method))
+                if inspect.isfunction(method) and method.__module__.startswith("hutch"):
+                    yield f"{name}.{attribute}", method
+        elif inspect.isfunction(found):
+            yield name, found
+
+
+HOMES = {"hutch", "builtins", "typing", "collections", "enum", "abc", "_thread", "contextlib"}
+MODULES = [
+    *("hutch", "hutch.http", "hutch.pickling", "hutch.diskcache", "hutch.diskcache.core"),
+    *("hutch.diskcache.pickled", "hutch.diskcache.djangocache"),
+    *[
+        f"hutch.frameworks.{path.stem}"
+        for path in Path(hutch.frameworks.__file__).parent.glob("[a-z]*.py")
+    ],
+]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="annotations have X | Y")
+@pytest.mark.parametrize("name", MODULES)
+def test_a_program_can_ask_for_the_types_of_each_public_function(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    with hutch.Cache() as cache:
+        assert len(cache) == 0  # Which completes the class.
+    asked, wrong = 0, []
+    for words, function in functions_of(module):
+        asked += 1
+        try:
+            types = typing.get_type_hints(function)
+        except Exception as error:
+            wrong.append(f"{words}: {type(error).__name__}: {error}")
+        else:
+            wrong += [f"{words}: {key}" for key, kind in types.items() if isinstance(kind, str)]
+    assert asked and wrong == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="annotations have X | Y")
+def test_types_are_those_that_checkers_see():
+    hints = typing.get_type_hints
+    assert hints(hutch.Cache.set_limits)["memory"] == typing.Union[hutch.TierLimits, float, str, None]
+    assert hints(hutch.Cache.limits) == {"return": hutch.CacheLimits}
+    assert hints(hutch.Cache.each)["visit"] == typing.Callable[[hutch.Key, hutch.EntryInfo], typing.Any]
+    assert hints(hutch.Cache.aput)["return"] is hutch.PutResult
+    assert inspect.signature(hutch.Cache.aput) == inspect.signature(hutch.Cache.put)
+    assert hints(hutch.CacheOptions)["queue"] == typing.Optional[hutch.Queue]

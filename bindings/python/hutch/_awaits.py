@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._codec import Key
 from ._entries import SlowEntries
+from ._imports import hint
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ._walks import Order
 
     P = ParamSpec("P")
+else:
+    hint(globals(), "Order", "PutResult", "Writer")
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -43,6 +46,8 @@ def threaded(
         return await in_thread(getattr(self, name), *args, **kwargs)
 
     call.__name__ = f"a{name}"
+    call.__wrapped__ = method  # type: ignore[attr-defined]  # Its parameters are those of the call.
+    call.__annotations__ = method.__annotations__
     call.__doc__ = f"As {name}, without blocking the event loop."
     return call
 
@@ -90,6 +95,8 @@ def _written(
         """
         return AsyncWriter(lambda: self.writer(*args, **kwargs))
 
+    awriter.__wrapped__ = method  # type: ignore[attr-defined]
+    awriter.__annotations__ = {**method.__annotations__, "return": AsyncWriter}
     return awriter
 
 

@@ -8,27 +8,33 @@ import sys
 from . import _accelerator
 from ._base import Entries
 from ._ending import forget_open, note_open
+from ._imports import hint
 from ._paths import directory_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
-    from ._clock import Clock
     from ._codec_hook import Codec
     from ._events import EventKind, Listener, Listening
-    from ._paths import Path
     from ._queues import Queue
-    from ._limits import Limits
     from ._records import CacheLimits, CacheOptions
     from ._serializers import Serializer
     from ._tier_view import TierView
+    from ._types import Clock, Limits, Path
     from ._units import Seconds
-elif _accelerator.module is None:
-    from . import _logs as _logs  # From the first cache on, warnings go to logging.
+else:
+    hint(
+        globals(),
+        "Any", "CacheLimits", "CacheOptions", "Callable", "Clock", "Codec",
+        "EventKind", "Limits", "Listener", "Listening", "Path", "Queue", "Seconds", "Serializer",
+        "TierView", "TracebackType",
+    )
+
+    if _accelerator.module is None:
+        from . import _logs as _logs  # From the first cache on, warnings go to logging.
 
 # A cache is opened, used and closed without ctypes and without most of the package, where the
 # accelerator can do it: each function imports what it needs, so that a program starts soon.
@@ -157,7 +163,7 @@ class Cache(Entries):
     """
 
     # Of an opening by ctypes: what closes the cache when it is collected, and its number.
-    _closing: weakref.finalize[..., Any] | None = None
+    _closing: Any = None  # A weakref.finalize.
     _number: int
 
     _pointer: Any = _Once("_pointer", _pointer)

@@ -20,6 +20,7 @@ from ._codec import INT, Key, key_to_bytes
 from ._counters import INT64_MAX, INT64_MIN
 from ._errors import Error, Status, check
 from ._files import FILE_USE
+from ._imports import hint
 from ._library import lib
 from ._many import Failures, Pairs, array, by_kind, in_parts, long_name
 from ._options import put_options
@@ -31,8 +32,10 @@ from ._values import decode
 from ._walks import VISIT, Visit, visits
 
 if TYPE_CHECKING:
-    from ._paths import Path
     from ._records import EntryInfo, PutResult
+    from ._types import Path
+else:
+    hint(globals(), "EntryInfo", "Path", "PutResult")
 
 K = TypeVar("K", bound=Key)
 

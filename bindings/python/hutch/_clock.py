@@ -8,11 +8,7 @@ from ._callbacks import marked, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    # Gives the time in Unix nanoseconds. Must not use its cache.
-    # Its exceptions go to sys.unraisablehook; the time is then that of the call before.
-    Clock = Callable[[], int]
+    from typing import Any
 
 
 class Reading:

@@ -12,6 +12,7 @@ from ._codec import Key, key_to_bytes
 from ._counters import Counters
 from ._errors import Status, check
 from ._files import Files
+from ._imports import hint
 from ._library import lib
 from ._loads import load, load_options
 from ._many import Many
@@ -28,8 +29,10 @@ from ._values import decode
 from ._walks import Walks
 
 if TYPE_CHECKING:
-    from ._memoize import Memoizer
     from ._records import Entry, EntryInfo, PutResult
+    from ._types import Memoizer
+else:
+    hint(globals(), "Entry", "EntryInfo", "Memoizer", "PutResult")
 
 K = TypeVar("K", bound=Key)
 V = TypeVar("V")

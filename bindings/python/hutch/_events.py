@@ -19,6 +19,7 @@ from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
 from ._handles import Handle, Owner
+from ._imports import hint
 from ._library import lib
 from ._records import Tier
 from ._serializers import Forms
@@ -26,6 +27,8 @@ from ._values import decode
 
 if TYPE_CHECKING:
     from ._cache import Cache
+else:
+    hint(globals(), "Cache")
 
 
 class EventKind(enum.IntFlag):

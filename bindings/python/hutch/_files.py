@@ -13,14 +13,17 @@ from . import _structs
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._handles import Handle, release_with
+from ._imports import hint
 from ._library import lib
 from ._options import put_options
 from ._paths import path_bytes
 from ._units import Seconds, uint64
 
 if TYPE_CHECKING:
-    from ._paths import Path
     from ._records import PutResult
+    from ._types import Path
+else:
+    hint(globals(), "Path", "PutResult")
 
 FILE_USE = {"copy": 1, "move": 2, "link": 3}
 

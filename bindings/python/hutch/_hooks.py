@@ -18,7 +18,7 @@ from ._errors import Status
 from ._library import lib
 
 if TYPE_CHECKING:
-    from ._clock import Clock
+    from ._types import Clock
 
 _clocks: dict[int, Reading] = {}
 _codecs: dict[int, tuple[Conversion, Conversion]] = {}

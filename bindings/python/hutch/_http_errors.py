@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
+from ._imports import hint
 from ._structs import Error
 
 if TYPE_CHECKING:
     from ._http_response import Response
+else:
+    hint(globals(), "Response")
 
 
 class HTTPError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Literal, Optional
 
 from . import _http_library as h
 from ._callbacks import callback, new_token, release_of, report
@@ -13,10 +13,7 @@ from ._handles import Handle
 from ._http_errors import check
 from ._http_request import nanoseconds, text
 
-if TYPE_CHECKING:
-    from typing_extensions import Literal
-
-    State = Literal["unknown", "unreachable", "reachable"]
+State = Literal["unknown", "unreachable", "reachable"]
 
 _STATES: tuple[State, ...] = ("unknown", "unreachable", "reachable")
 _FOREVER = 2**63 - 1

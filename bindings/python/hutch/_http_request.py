@@ -12,9 +12,9 @@ from typing import Any, Callable, Literal, Optional, TypedDict, Union
 from . import _http_library as h
 from ._http_errors import InvalidRequest
 
-Path = Union[str, "os.PathLike[str]"]
-Params = Union[Mapping[str, Any], Sequence["tuple[str, Any]"]]
-File = Union[bytes, "os.PathLike[str]", "tuple[str, Union[bytes, os.PathLike[str]]]"]
+Path = Union[str, os.PathLike[str]]
+Params = Union[Mapping[str, Any], Sequence[tuple[str, Any]]]
+File = Union[bytes, os.PathLike[str], tuple[str, Union[bytes, os.PathLike[str]]]]
 
 _NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
 _OF_CONNECTION = {b"connection", b"content-length", b"keep-alive", b"transfer-encoding"}

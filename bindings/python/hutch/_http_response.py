@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _http_library as h
 from ._handles import Handle
 from ._http_errors import BadResponse, Closed, HTTPError, check, failure
+from ._imports import hint
 from ._structs import Error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._http_body import Stream
+else:
+    hint(globals(), "Self", "Stream")
 
 _OK, _CANCELLED = 0, 9
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from ._imports import hint
 from ._units import limit_duration, limit_size, named, seconds_of_limit, size_of_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Union
+    from typing import Any
 
+    from ._types import Limits
     from ._units import Seconds, Size
-
-    Limits = Union["TierLimits", float, str]
-    """The limits of a tier; of a size alone, those of its cost."""
+else:
+    hint(globals(), "Any", "Seconds", "Size")
 
 MAX_ENTRY_QUARTER = 2**64 - 2
 """As a tier's max_entry: a quarter of the tier's current cost limit."""

@@ -14,31 +14,7 @@ from ._errors import DeadlockError, LoadError, TimedOutError
 from ._units import Seconds, nanoseconds
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from typing_extensions import ParamSpec
-
-    P = ParamSpec("P")
-    R = TypeVar("R", covariant=True)
-    T = TypeVar("T")
-
-    class Memoized(Protocol[P, R]):
-        """A function whose results are cached."""
-
-        @property
-        def __wrapped__(self) -> Callable[P, R]: ...
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-        def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., R]: ...
-        def __cache_key__(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
-        def cache_info(self) -> CacheInfo: ...
-        def cache_clear(self) -> None: ...
-        def cache_parameters(self) -> dict[str, Any]: ...
-
-    class Memoizer(Protocol):
-        """The result of memoize."""
-
-        def __call__(self, function: Callable[P, T], /) -> Memoized[P, T]: ...
-
+    from ._types import Memoizer
 
 _MISSING = object()
 # The failure of a caller that waits for the function's result in another thread.

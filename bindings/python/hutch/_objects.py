@@ -15,12 +15,15 @@ from . import _accelerator, _structs
 from ._callbacks import refuse_in_subinterpreter, release_of
 from ._codec import Key, key_to_bytes
 from ._errors import CorruptError, Status, check
+from ._imports import hint
 from ._library import lib
 from ._options import put_options
 from ._units import Seconds
 
 if TYPE_CHECKING:
     from ._object_codec import CachedObjects
+else:
+    hint(globals(), "CachedObjects")
 
 _objects: dict[int, Any] = {}
 _numbers = itertools.count(1, 2)

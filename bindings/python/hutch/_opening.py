@@ -14,6 +14,7 @@ from . import _structs
 from ._ending import forget_cache, forget_open, note_cache
 from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._handles import release_with
+from ._imports import hint
 from ._library import lib
 from ._limits import numbers_of
 from ._paths import directory_bytes
@@ -22,10 +23,11 @@ from ._settings import changes_of, settings_of
 
 if TYPE_CHECKING:
     from ._cache import Cache
-    from ._limits import Limits
-    from ._paths import Path
     from ._records import Tier
     from ._tier_view import TierView
+    from ._types import Limits, Path
+else:
+    hint(globals(), "Path")
 
 _numbers = itertools.count(1)
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _structs
+from ._imports import hint
 from ._limits import TierLimits
 from ._settings import NO_THREADS, named_of
 from ._units import seconds_of_limit, size_of_limit
 
 if TYPE_CHECKING:
     from ._queues import Queue
+else:
+    hint(globals(), "Queue")
 
 _SECOND = 1e9
 _NO_COST = 2**64 - 1

@@ -18,12 +18,15 @@ from . import _structs
 from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status, TimedOutError, check, failure
 from ._handles import Handle
+from ._imports import hint
 from ._library import lib
 from ._settings import PRIORITIES, choice
 from ._units import nanoseconds
 
 if TYPE_CHECKING:
     from ._queues import Queue
+else:
+    hint(globals(), "Queue")
 
 _ENDED = 4
 _CANCELLING = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import _accelerator
 from ._base import Entries
+from ._imports import hint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
     from ._cache import Cache
     from ._records import Tier
+else:
+    hint(globals(), "Any", "Cache", "Tier")
 
 
 @_accelerator.adopt

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _structs
 from ._errors import check
+from ._imports import hint
 from ._library import lib
 from ._options import NOTIFICATIONS
 from ._settings import choice
 
 if TYPE_CHECKING:
     from ._records import CacheStats, CheckReport, CopyReport
+else:
+    hint(globals(), "CacheStats", "CheckReport", "CopyReport")
 
 
 class Upkeep:

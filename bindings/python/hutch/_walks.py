@@ -15,6 +15,7 @@ from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
+from ._imports import hint
 from ._library import lib
 from ._serializers import Forms
 from ._tags import tag_of
@@ -22,6 +23,8 @@ from ._values import decode, extended_of
 
 if TYPE_CHECKING:
     from ._records import EntryInfo
+else:
+    hint(globals(), "EntryInfo")
 
 Order = Literal["insertion", "access"]
 

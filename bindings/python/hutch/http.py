@@ -50,12 +50,15 @@ from ._http_request import (
     text,
 )
 from ._http_response import Headers, Response, Task, respond
+from ._imports import hint
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._cache import Cache
     from ._http_async import AsyncSession as AsyncSession
+else:
+    hint(globals(), "Cache", "Unpack")
 
 __all__ = [
     "AsyncSession", "BadResponse", "CacheMode", "Closed", "ConnectionError", "DownloadOptions",
