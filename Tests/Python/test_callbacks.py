@@ -6,6 +6,7 @@ import _thread
 import asyncio
 import collections
 import contextlib
+import ctypes
 import functools
 import gc
 import os
@@ -16,7 +17,16 @@ import time
 
 import hutch
 import pytest
-from hutch import Status, _accelerator, _aload, _awaiting, _closed_loops, _hooks, _tasks
+from hutch import (
+    Status,
+    _accelerator,
+    _aload,
+    _awaiting,
+    _callbacks,
+    _closed_loops,
+    _hooks,
+    _tasks,
+)
 from processes import finished
 
 
@@ -161,7 +171,12 @@ def interruptible():
 
 
 @pytest.mark.parametrize("call", ["listener", "clock", "codec", "task"])
-def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call, interruptible):
+def test_an_interrupt_within_a_callback_reaches_the_main_thread(
+    directory, call, interruptible, monkeypatch
+):
+    if _accelerator.module is not None:
+        # A value that its codec did not encode is a line of the log, the first one of a program.
+        monkeypatch.delitem(sys.modules, "hutch._logs", raising=False)
     armed = []
 
     def interrupt(*_):
@@ -187,7 +202,7 @@ def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call,
             queue.submit(interrupt)
         armed.append(True)
         with pytest.raises(KeyboardInterrupt):
-            while True:
+            for _ in range(1000):
                 cache["k"] = "v"
                 queue.run()
         assert not armed
@@ -227,6 +242,27 @@ def test_an_interrupt_just_before_a_callback_is_not_lost(directory, call, interr
                 assert calls, "the callback was not made"
                 assert cache["k"] == cache.disk["k"] == value
             # Before, the handler runs within the callback's try block.
+
+
+def test_an_interrupt_just_before_any_callback_is_not_lost(interruptible):
+    """The same with the functions that ctypes calls, which the package has without the accelerator."""
+    calls = []
+
+    @_callbacks.callback
+    def double(number):
+        calls.append(number)
+        return 2 * number
+
+    called = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(double)
+    for number in range(3):
+        steps = [functools.partial(_thread.interrupt_main), functools.partial(called, number)]
+        results = []
+        with pytest.raises(KeyboardInterrupt):
+            results.extend(map(functools.partial.__call__, steps))
+            str.upper(os.fsdecode(b""))
+        assert calls == [number] and results == [None, 2 * number]
+        calls.clear()
+    assert called(4) == 8 and calls == [4]
 
 
 def open_files():

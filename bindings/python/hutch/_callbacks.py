@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _codes: set[CodeType] = set()
 
+# The code of the function that _guard makes, and how it has to be.
+_guards: dict[CodeType, CodeType] = {}
 
 _tokens = itertools.count(1)
 
@@ -67,10 +69,49 @@ def guarded(function: F) -> F:
 
     A signal that has come while the main thread was in the library is handled before the first
     instruction of the next function, which no try block covers. The accelerator catches what the
-    handler raises. Without it, sys.unraisablehook gets that, and the call is not made.
+    handler raises, and so does a function in Python whose try block covers that too.
     """
-    module = _accelerator.module
-    return function if module is None else module.guard((function, _instead))
+    module: Any = _accelerator.module
+    guard: F = _guard(function) if module is None else module.guard((function, _instead))
+    return guard
+
+
+def _guard(function: Any) -> Any:
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            return _instead((function, error), *arguments)
+
+    call.__code__ = _guards.setdefault(call.__code__, _covered(call.__code__))
+    return marked(call)
+
+
+def _covered(code: CodeType) -> CodeType:
+    """The code of a function whose only statement is a try block, which then covers the function's
+    first instruction as well.
+
+    CPython 3.11 to 3.14 run a signal's handler within that instruction. Older ones begin the try
+    block first. The form of the table is in Objects/exception_handling_notes.txt of CPython: each
+    entry has four numbers, in groups of six bits, the highest group first; bit 6 says that a group
+    follows, and bit 7 marks the first byte of an entry. The first two numbers of the first entry
+    are where the block begins, and its length.
+    """
+    if sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info < (3, 15):
+        return code
+    table: bytes = code.co_exceptiontable
+    numbers = []
+    place = 0
+    for _ in range(2):
+        number = table[place] & 63
+        while table[place] & 64:
+            place += 1
+            number = number << 6 | table[place] & 63
+        place += 1
+        numbers.append(number)
+    length = sum(numbers)
+    entry = [128, *([64 | length >> 6] if length > 63 else []), length & 63]
+    return code.replace(co_exceptiontable=bytes(entry) + table[place:])
 
 
 @marked
@@ -80,7 +121,9 @@ def _instead(failed: tuple[Callable[..., Any], BaseException], *arguments: Any) 
     result = None
     try:
         trace = error.__traceback__
-        if trace is not None and trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno:
+        if trace is not None and trace.tb_frame.f_code in _guards.values():
+            trace = trace.tb_next
+        if trace is None or trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno:
             result = function(*arguments)
         report(error, "a callback", function)
     except BaseException as another:

@@ -40,6 +40,12 @@ def tell(
 
 
 @callback
+def interrupt(error: BaseException) -> None:
+    """What the accelerator's import of this module was interrupted by."""
+    report(error, "logging", None)
+
+
+@callback
 def _log(_: Any, told: Any) -> None:
     try:
         line = told.contents

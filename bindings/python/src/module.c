@@ -51,14 +51,29 @@ void log_line(void *context, const hutch_log_record *record) {
   (void)context;
   if (!Py_IsInitialized()) return;
   PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *kind = NULL, *interrupt = NULL, *trace = NULL, *answer = NULL;
   PyObject *logs = PyImport_ImportModule("hutch._logs");
-  PyObject *answer =
-      logs ? PyObject_CallMethod(logs, "tell", "IIiKyy", record->level, record->tiers,
+  /* The import runs Python's code, in which a KeyboardInterrupt is raised that came before or that
+     another callback has left: see _callbacks.report. It is neither the line's nor the import's. */
+  if (!logs && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    PyErr_Fetch(&kind, &interrupt, &trace);
+    PyErr_NormalizeException(&kind, &interrupt, &trace);
+    logs = PyImport_ImportModule("hutch._logs");
+  }
+  if (logs)
+    answer = PyObject_CallMethod(logs, "tell", "IIiKyy", record->level, record->tiers,
                                  (int)record->status, (unsigned long long)record->left_out,
-                                 record->directory, record->words)
-           : NULL;
+                                 record->directory, record->words);
   if (!answer) PyErr_WriteUnraisable(logs);
   Py_XDECREF(answer);
+  if (logs && interrupt) {
+    answer = PyObject_CallMethod(logs, "interrupt", "O", interrupt);
+    if (!answer) PyErr_WriteUnraisable(logs);
+    Py_XDECREF(answer);
+  }
+  Py_XDECREF(kind);
+  Py_XDECREF(interrupt);
+  Py_XDECREF(trace);
   Py_XDECREF(logs);
   PyGILState_Release(gil);
 }
