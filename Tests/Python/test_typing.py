@@ -143,9 +143,11 @@ def test_a_program_can_ask_for_the_types_of_each_public_function(name):
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="annotations have X | Y")
 def test_types_are_those_that_checkers_see():
     hints = typing.get_type_hints
-    assert hints(hutch.Cache.set_limits)["memory"] == typing.Union[hutch.TierLimits, float, str, None]
+    limits = typing.Union[hutch.TierLimits, float, str, None]
+    assert hints(hutch.Cache.set_limits)["memory"] == limits
     assert hints(hutch.Cache.limits) == {"return": hutch.CacheLimits}
-    assert hints(hutch.Cache.each)["visit"] == typing.Callable[[hutch.Key, hutch.EntryInfo], typing.Any]
+    visit = typing.Callable[[hutch.Key, hutch.EntryInfo], typing.Any]
+    assert hints(hutch.Cache.each)["visit"] == visit
     assert hints(hutch.Cache.aput)["return"] is hutch.PutResult
     assert inspect.signature(hutch.Cache.aput) == inspect.signature(hutch.Cache.put)
     assert hints(hutch.CacheOptions)["queue"] == typing.Optional[hutch.Queue]

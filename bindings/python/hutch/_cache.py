@@ -27,12 +27,10 @@ if TYPE_CHECKING:
     from ._units import Seconds
 else:
     hint(
-        globals(),
-        "Any", "CacheLimits", "CacheOptions", "Callable", "Clock", "Codec",
-        "EventKind", "Limits", "Listener", "Listening", "Path", "Queue", "Seconds", "Serializer",
-        "TierView", "TracebackType",
+        globals(), "Any", "CacheLimits", "CacheOptions", "Callable", "Clock", "Codec", "EventKind",
+        "Limits", "Listener", "Listening", "Path", "Queue", "Seconds", "Serializer", "TierView",
+        "TracebackType",
     )
-
     if _accelerator.module is None:
         from . import _logs as _logs  # From the first cache on, warnings go to logging.
 
