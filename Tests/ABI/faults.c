@@ -938,6 +938,34 @@ TEST(a_cache_is_not_opened_whose_thread_cannot_be_made) {
   }
 }
 
+static hutch_status do_nothing(void *context, hutch_task *task) {
+  (void)context, (void)task;
+  return HUTCH_OK;
+}
+
+TEST(a_group_is_cancelled_without_memory) {
+  hutch_queue_options options = {.struct_size = sizeof options, .width = 1};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&options, &queue));
+  for (int is_given_up = 0; is_given_up < 2; is_given_up++) {
+    hutch_group *group = NULL;
+    CHECK_OK(hutch_group_create(queue, &group));
+    hutch_task *tasks[3];
+    hutch_task_options of_group = {.struct_size = sizeof of_group, .group = group};
+    for (int i = 0; i < 3; i++)
+      CHECK_OK(hutch_queue_submit(queue, do_nothing, NULL, NULL, &of_group, &tasks[i]));
+    begin_faults(MEMORY, ENOMEM, true, 1);
+    if (!is_given_up) CHECK_OK(hutch_group_cancel(group));
+    hutch_group_release(group);
+    end_faults();
+    for (int i = 0; i < 3; i++) {
+      CHECK_OK(hutch_task_wait(tasks[i], 60 * HUTCH_SECOND));
+      hutch_task_release(tasks[i]);
+    }
+  }
+  hutch_queue_release(queue);
+}
+
 /* The kind of file system that a directory seems to be on; 0: its own. */
 static atomic_long file_system;
 

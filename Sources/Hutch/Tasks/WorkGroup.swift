@@ -115,18 +115,22 @@ final class WorkGroup {
 
   func cancel() {
     lock.lock()
-    if !isStarted || left > 0 { isCancelled = true }
-    // The tasks may end, and the list with them, while they are cancelled.
-    var copies = GrowingArray<TaskPointer>()
-    for task in tasks.elements {
-      guard (try? copies.append(task)) != nil else { break }
+    if isStarted && left == 0 { return lock.unlock() }
+    isCancelled = true
+    // As for a start: the list does not end before the cancel is over.
+    left += 1
+    var next = 0
+    while next < tasks.count {
+      let task = tasks[next]
+      next += 1
       task.retain()
-    }
-    lock.unlock()
-    while let task = copies.popLast() {
+      lock.unlock()
       _ = task.pointee.queue.takeUnretainedValue().cancel(task)
       task.drop()
+      lock.lock()
     }
+    left -= 1
+    completeIfDone()
   }
 
   /// Waits until the completion has been made, or is in its port. Starts the group, without a
