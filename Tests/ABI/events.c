@@ -466,6 +466,39 @@ TEST_EACH_KIND(a_listener_may_call_any_function) {
   CHECK_OK(hutch_contains(f->whole, KEY("other")));
 }
 
+/* Two caches of which each copies what is put into it to the other one. */
+typedef struct mirror {
+  hutch_cache *caches[2];
+  _Atomic int told; /* listeners that have been called */
+} mirror;
+static _Thread_local bool is_copying;
+
+static void copy_over(mirror *m, int to, const hutch_event *event) {
+  if (is_copying) return;
+  is_copying = true;
+  m->told++;
+  while (m->told < 2) nap();
+  CHECK_OK(hutch_put(m->caches[to], event->key, event->key_size, "copy", 4, NULL, NULL));
+  is_copying = false;
+}
+static void copy_to_first(void *context, const hutch_event *event) { copy_over(context, 0, event); }
+static void copy_to_second(void *context, const hutch_event *event) { copy_over(context, 1, event); }
+static void put_into_one(void *context, int index) {
+  CHECK_OK(put_text(((mirror *)context)->caches[index], "key", "value"));
+}
+
+TEST(listeners_of_two_caches_may_write_to_each_other_at_once) {
+  mirror m = {.told = 0};
+  for (int i = 0; i < 2; i++) m.caches[i] = open_cache(NULL, NULL);
+  CHECK_OK(hutch_set_listener(m.caches[0], HUTCH_EVENT_DID_ADD, copy_to_second, &m, NULL));
+  CHECK_OK(hutch_set_listener(m.caches[1], HUTCH_EVENT_DID_ADD, copy_to_first, &m, NULL));
+  run_threads(2, put_into_one, &m);
+  for (int i = 0; i < 2; i++) {
+    CHECK_TEXT(m.caches[i], "key", "copy");
+    CHECK_OK(hutch_close(m.caches[i]));
+  }
+}
+
 /* Several threads on few keys: the events of each key are in the order of its versions, each
    version is added at most once, and goes at most once from a tier. */
 enum { KEYS = 8, PER_THREAD = 1500 };

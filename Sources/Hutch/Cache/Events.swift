@@ -66,7 +66,7 @@ final class ListenerPlace {
 /// An event whose write is not yet committed is pending, and the events behind it wait. A call
 /// delivers the ready events when it has released its locks. One thread at a time delivers a lane:
 /// a call that finds a lane in delivery leaves its event to that thread, and waits until the event
-/// is told, unless the call is made within a callback.
+/// is told, unless the call is made within a callback of the cache or within any listener.
 ///
 /// Before the first listener no lane exists, and a write only reads `kinds`.
 final class Events {
@@ -287,9 +287,11 @@ final class Events {
   }
 
   /// Waits until an event that this thread has posted, and that is resolved, has been told: by
-  /// this thread or another. Not from within a callback, which may be what the other waits for.
+  /// this thread or another. Not from within a callback, which may be what the other waits for, nor
+  /// from within a listener of another cache: the other thread may be in a listener that waits for
+  /// that cache's events.
   func wait(for event: Event) {
-    if ThreadState.isWithinCallback(of: owner!) { return }
+    if ThreadState.telling != nil || ThreadState.isWithinCallback(of: owner!) { return }
     let lane = lanes[event.lane]
     let before = ThreadState.stepAside()
     lane.lock.lock()
