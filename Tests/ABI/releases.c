@@ -7,6 +7,9 @@
  * own threads. (The objects that the engine makes of itself are smaller; without memory for one
  * of these the process ends.) Allocations of that size are counted too, and no more of them are
  * left after a round than before it.
+ *
+ * Zeroed memory of any size fails too, in the cases that say so: the engine checks each of these
+ * allocations, and none of its objects is one.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -35,30 +38,43 @@ static _Thread_local int until_failure;
 /* The smallest that fails. */
 static _Thread_local size_t least = LARGE;
 static atomic_long large_blocks;
+/* Of any size. */
+static atomic_long all_blocks;
+/* Likewise, of zeroed memory of any size. */
+static _Thread_local int until_zeroed_failure;
 
 static bool fails(size_t size) {
   return size >= least && until_failure > 0 && --until_failure == 0;
 }
 
+static bool fails_zeroed(void) {
+  return until_zeroed_failure > 0 && --until_zeroed_failure == 0;
+}
+
 static void *counted(void *memory) {
   if (memory && malloc_usable_size(memory) >= LARGE) atomic_fetch_add(&large_blocks, 1);
+  if (memory) atomic_fetch_add(&all_blocks, 1);
   if (!memory) errno = ENOMEM;
   return memory;
 }
 
 static void uncount(void *memory) {
   if (memory && malloc_usable_size(memory) >= LARGE) atomic_fetch_sub(&large_blocks, 1);
+  if (memory) atomic_fetch_sub(&all_blocks, 1);
 }
 
 void *malloc(size_t size) { return counted(fails(size) ? NULL : __libc_malloc(size)); }
 void *calloc(size_t count, size_t size) {
-  return counted(fails(count * size) ? NULL : __libc_calloc(count, size));
+  return counted(fails(count * size) || fails_zeroed() ? NULL : __libc_calloc(count, size));
 }
-void *aligned_alloc(size_t alignment, size_t size) {
+static void *aligned(size_t alignment, size_t size) {
   return counted(fails(size) ? NULL : __libc_memalign(alignment, size));
 }
+void *aligned_alloc(size_t alignment, size_t size) {
+  return fails_zeroed() ? counted(NULL) : aligned(alignment, size);
+}
 int posix_memalign(void **memory, size_t alignment, size_t size) {
-  *memory = aligned_alloc(alignment, size);
+  *memory = aligned(alignment, size);
   return *memory ? 0 : ENOMEM;
 }
 void *realloc(void *memory, size_t size) {
@@ -66,6 +82,7 @@ void *realloc(void *memory, size_t size) {
   size_t before = memory ? malloc_usable_size(memory) : 0;
   void *after = __libc_realloc(memory, size);
   if (after && before >= LARGE) atomic_fetch_sub(&large_blocks, 1);
+  if (after && memory) atomic_fetch_sub(&all_blocks, 1);
   return counted(after);
 }
 void free(void *memory) {
@@ -402,4 +419,40 @@ TEST(an_opening_without_memory_for_a_table_is_refused) {
     CHECK(refused > (kind > 0));
     if (kind) remove_tree(directory.text);
   }
+}
+
+enum { POLICIES = 4 };
+static const uint32_t policies[POLICIES] = {HUTCH_POLICY_ADAPTIVE, HUTCH_POLICY_LRU,
+                                            HUTCH_POLICY_LFU, HUTCH_POLICY_FIFO};
+
+TEST(an_opening_that_fails_leaves_nothing) {
+  static const uint32_t kinds[] = {0, HUTCH_STORAGE_MIXED, HUTCH_STORAGE_LOG};
+  int refused = 0;
+  for (int i = 0; i < POLICIES + 2; i++) {
+    int kind = i < POLICIES ? 0 : i - POLICIES + 1;
+    hutch_options options = unlimited_options();
+    options.policy = policies[i % POLICIES];
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    path directory = scratch("cache");
+    const char *where = kind ? directory.text : NULL;
+    if (kind) options.storage = kinds[kind];
+    /* What the library keeps for the life of the process is there after the first one. */
+    CHECK_OK(hutch_close(open_cache(where, &options)));
+    bool was_reached = true;
+    for (int step = 1; was_reached; step++) {
+      hutch_cache *cache = NULL;
+      long before = atomic_load(&all_blocks);
+      until_zeroed_failure = step;
+      hutch_status status = hutch_open(where, &options, &cache);
+      was_reached = until_zeroed_failure == 0;
+      until_zeroed_failure = 0;
+      if (status == HUTCH_OK) CHECK_OK(hutch_close(cache));
+      else CHECK_STATUS(HUTCH_NO_MEMORY, status);
+      refused += status != HUTCH_OK;
+      long left = atomic_load(&all_blocks);
+      if (left != before) FAIL("step %d: %ld blocks are left, not %ld", step, left, before);
+    }
+    remove_tree(directory.text);
+  }
+  CHECK(refused > 30);
 }

@@ -51,13 +51,17 @@ final class WriterLock {
 
   private static var name: Files.Path { Files.path("hutch.lock") }
 
-  init(_ directory: Directory) throws(Failure) {
-    let file = Descriptor(owning: try WriterLock.open(directory, O_CREAT))
-    door = Descriptor(owning: try WriterLock.open(directory, 0))
+  private init(_ file: consuming Descriptor, _ door: consuming Descriptor) {
     self.file = file
+    self.door = door
   }
 
-  private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Int32 {
+  /// Delegates: see Copying.
+  convenience init(_ directory: Directory) throws(Failure) {
+    self.init(try WriterLock.open(directory, O_CREAT), try WriterLock.open(directory, 0))
+  }
+
+  private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Descriptor {
     guard
       let number = Files.openBeneath(
         name, at: directory.descriptor, O_RDWR | O_NONBLOCK | flags)
@@ -66,7 +70,7 @@ final class WriterLock {
     guard let status = Files.status(of: number), status.isRegular else {
       throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
     }
-    return file.take()
+    return file
   }
 
   /// True if a directory has the file.
@@ -173,7 +177,7 @@ final class WriterLock {
   /// The open file of a child that is about to be forked, with its presence. The caller has the
   /// turn, and closes the file.
   func makeForChild(_ directory: Directory) throws(Failure) -> Int32 {
-    let made = Descriptor(owning: try WriterLock.open(directory, 0))
+    let made = try WriterLock.open(directory, 0)
     guard belongs(to: directory),
       hutch_ofd_lock_byte(made.number, Int16(F_RDLCK), Byte.presence) == 0
     else { throw .system("cannot lock the directory") }

@@ -44,11 +44,20 @@ final class Contest {
   static var emptyBytes: Int { Mode.count * (MemoryLayout<Entrant>.stride + Slab.bytesPerChunk) }
   static var bytesPerEntry: Int { Mode.count * Shadow.bytesPerEntry }
 
+  /// No mode takes part.
+  private init(leader: Int, thinning: Int, memory: Double, hasSketches: Bool) {
+    self.leader = Atomic(leader)
+    sampleBits = UInt64(thinning - 1)
+    growth = 1 / (1 - 1 / memory)
+    self.hasSketches = hasSketches
+  }
+
   /// `capacity`: the entries of the tier; 0: not known, and no mode takes part. `leader`: the
   /// leader at first. `costLimit`: the tier's, if costs are to count; else 0. `mostEntries`: the
-  /// most entries of a shadow, in a tier that is not large.
-  init(capacity: Int, costLimit: UInt64, leader: Int, mostEntries: Int) throws(Failure) {
-    self.leader = Atomic(leader)
+  /// most entries of a shadow, in a tier that is not large. Delegates: see Copying.
+  convenience init(
+    capacity: Int, costLimit: UInt64, leader: Int, mostEntries: Int
+  ) throws(Failure) {
     let weighs = costLimit != 0
     let most =
       weighs
@@ -57,9 +66,9 @@ final class Contest {
     var thinning = 1
     while capacity / thinning > most { thinning *= 2 }
     let size = Contest.size(of: capacity, thinning)
-    sampleBits = UInt64(thinning - 1)
-    growth = 1 / (1 - 1 / Contest.memory(size, weighs: weighs))
-    hasSketches = capacity >= Contest.fewestForSketches && !weighs
+    self.init(
+      leader: leader, thinning: thinning, memory: Contest.memory(size, weighs: weighs),
+      hasSketches: capacity >= Contest.fewestForSketches && !weighs)
     if capacity == 0 { return }
     let entrants = try Allocation.bytes(Mode.count * MemoryLayout<Entrant>.stride)
       .bindMemory(to: Entrant.self, capacity: Mode.count)

@@ -43,10 +43,12 @@ struct HitPath {
   private static var never: UInt32 { .max }
   /// A hit reads the first 64 bytes, a put the bytes behind them too.
   private static var lineSize: Int { 128 }
+  /// The cache lines that the path takes, with those of `closed`.
+  static var lineCount: Int { 2 * lineSize / 64 }
 
-  init(_ hash: KeyedHash, shards: UnsafeMutableRawPointer) throws(Failure) {
+  /// In the memory of its owner.
+  init(_ hash: KeyedHash, at memory: UnsafeMutableRawPointer, shards: UnsafeMutableRawPointer) {
     assert(MemoryLayout<Line>.size <= HitPath.lineSize)
-    let memory = try Allocation.lines(4)
     line = memory.bindMemory(to: Line.self, capacity: 1)
     for path in [self, closed] {
       path.line.initialize(
@@ -55,8 +57,6 @@ struct HitPath {
           pass: Atomic(HitPath.never), coherence: nil, isAll: false, clock: nil, tier: nil))
     }
   }
-
-  func deallocate() { free(line) }
 
   private init(_ line: UnsafeMutablePointer<Line>) { self.line = line }
 

@@ -100,27 +100,47 @@ final class MemoryTier {
   /// What the policies of all shards share. Read under a shard's lock, or by the call that changes
   /// it; it changes with every lock of the tier held.
   var common: CommonPolicy
-  /// Per shard a cache line with its lock, then its state.
+  /// Per shard a cache line with its lock, then its state; behind them the lines of readers, and
+  /// those of `front`.
   private let memory: UnsafeMutableRawPointer
   let mostBits: UInt64
 
+  private init(
+    _ hash: KeyedHash, _ versions: Versions, _ common: CommonPolicy, _ budget: consuming Budget,
+    _ held: HeldCounts, _ front: HitPath, _ memory: UnsafeMutableRawPointer, mostBits: UInt32
+  ) {
+    keyed = hash
+    self.versions = versions
+    self.common = common
+    self.budget = budget
+    self.held = held
+    self.front = front
+    self.memory = memory
+    self.mostBits = UInt64(mostBits)
+  }
+
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
-  /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
-  init(
+  /// of two puts at once the newer version wins. `cores`: of the machine, if not given. Delegates:
+  /// see Copying.
+  convenience init(
     limits: TierLimits, policy: EvictionPolicy, hash: KeyedHash, versions: Versions,
     coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
   ) throws(Failure) {
     let bits = ShardPosition.bits(ofCores: cores)
     Heap.prepare(cores: cores)
-    keyed = hash
-    self.versions = versions
-    common = try CommonPolicy(policy, shardBits: bits)
-    budget = try Budget(limits)
-    held = try HeldCounts()
-    mostBits = UInt64(bits)
-    let size = MemoryTier.stride << Int(bits)
-    memory = try Allocation.lines(size / 64 + ShardLock.lines(ofReaders: 1 << Int(bits)))
-    front = try HitPath(hash, shards: memory)
+    let common = try CommonPolicy(policy, shardBits: bits)
+    let budget = try Budget(limits)
+    let lines = (MemoryTier.stride << Int(bits)) / 64 + ShardLock.lines(ofReaders: 1 << Int(bits))
+    let memory = try Allocation.lines(lines + HitPath.lineCount)
+    let held: HeldCounts
+    do throws(Failure) {
+      held = try HeldCounts()
+    } catch {
+      free(memory)
+      throw error
+    }
+    let front = HitPath(hash, at: memory + lines * 64, shards: memory)
+    self.init(hash, versions, common, budget, held, front, memory, mostBits: bits)
     initialize(lock(0))
     lock(0).forEachReader(initialize)
     lock(0).lockByCall()
@@ -135,7 +155,6 @@ final class MemoryTier {
       shard(i).deinitialize(count: 1)
     }
     held.release()
-    front.deallocate()
     recent.deallocate()
     free(memory)
   }

@@ -224,12 +224,17 @@ final class CommonPolicy {
 
   @inline(__always) var isAdaptive: Bool { kind == .adaptive }
 
-  init(_ kind: EvictionPolicy, shardBits: UInt32) throws(Failure) {
+  private init(_ kind: EvictionPolicy, _ selector: Selector, _ lists: UnsafeMutableRawPointer?) {
     self.kind = kind
-    let selector = try Selector(shardBits: shardBits)
     self.selector = selector
+    self.lists = lists
+  }
+
+  /// Delegates: see Copying.
+  convenience init(_ kind: EvictionPolicy, shardBits: UInt32) throws(Failure) {
+    let selector = try Selector(shardBits: shardBits)
     let lines = ListPolicy.lines(kind)
-    lists = lines == 0 ? nil : try Allocation.lines(lines << Int(shardBits))
+    self.init(kind, selector, lines == 0 ? nil : try Allocation.lines(lines << Int(shardBits)))
   }
 
   deinit { free(lists) }

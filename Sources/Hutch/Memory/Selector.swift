@@ -17,14 +17,19 @@ final class Selector {
   /// The policy's memory beyond that for each entry.
   static var mostBytes: Int { 128 << 10 }
 
-  /// The shadows get the memory that the sketch and so many shards leave.
-  init(shardBits: UInt32) throws(Failure) {
-    current = try Tuning(
-      capacity: 0, costLimit: 0, isFilling: false, after: nil, mostEntries: 0)
+  private init(_ tuning: Tuning, mostEntries: Int) {
+    current = tuning
+    self.mostEntries = mostEntries
+  }
+
+  /// The shadows get the memory that the sketch and so many shards leave. Delegates: see Copying.
+  convenience init(shardBits: UInt32) throws(Failure) {
     let taken =
       FrequencySketch.fewestBytes + Policy.size << Int(shardBits) + Contest.emptyBytes
     let left = Selector.mostBytes - taken
-    mostEntries = max(64, min(Shadow.mostEntries, left / Contest.bytesPerEntry))
+    self.init(
+      try Tuning(capacity: 0, costLimit: 0, isFilling: false, after: nil, mostEntries: 0),
+      mostEntries: max(64, min(Shadow.mostEntries, left / Contest.bytesPerEntry)))
   }
 
   /// The mode that a shard follows from now on. Under a shard's lock: a fork, which takes those,
@@ -74,24 +79,35 @@ final class Tuning {
   /// Memory, all in; for tests.
   var bytes: Int { sketch.bytes + contest.bytes }
 
-  /// `mostEntries`: of a shadow, in a tier that is not large.
-  init(
+  private init(
+    capacity: Int, weighs: Bool, isFilling: Bool, _ sketch: consuming FrequencySketch,
+    _ contest: Contest
+  ) {
+    self.capacity = capacity
+    self.weighs = weighs
+    self.isFilling = isFilling
+    self.sketch = sketch
+    self.contest = contest
+  }
+
+  /// `mostEntries`: of a shadow, in a tier that is not large. Delegates: see Copying.
+  convenience init(
     capacity: Int, costLimit: UInt64, isFilling: Bool, after last: Tuning?, mostEntries: Int
   ) throws(Failure) {
-    self.capacity = capacity
-    self.isFilling = isFilling
-    weighs = costLimit != 0
-    sketch = try FrequencySketch(capacity: isFilling ? 0 : capacity)
+    let weighs = costLimit != 0
+    let sketch = try FrequencySketch(capacity: isFilling ? 0 : capacity)
     // Where costs count the capacity is an estimate, which moves as the policy does its work.
     if let last, weighs { sketch.take(from: last.sketch) }
+    let contest: Contest
     if let last, last.isFilling, !weighs, !last.isOff(capacity, costLimit, isFilling: true) {
       contest = last.contest
-      return
+    } else {
+      var leader = weighs ? Mode.firstByCost : Mode.first
+      if let last, last.weighs == weighs { leader = last.contest.leader.load(ordering: .relaxed) }
+      contest = try Contest(
+        capacity: capacity, costLimit: costLimit, leader: leader, mostEntries: mostEntries)
     }
-    var leader = weighs ? Mode.firstByCost : Mode.first
-    if let last, last.weighs == weighs { leader = last.contest.leader.load(ordering: .relaxed) }
-    contest = try Contest(
-      capacity: capacity, costLimit: costLimit, leader: leader, mostEntries: mostEntries)
+    self.init(capacity: capacity, weighs: weighs, isFilling: isFilling, sketch, contest)
   }
 
   /// Whether this is not for such a tier any more.

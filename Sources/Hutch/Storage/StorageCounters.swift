@@ -13,7 +13,10 @@ class StorageCounters {
   final let failures = Atomic<UInt64>(0)
   final let damaged = Atomic<UInt64>(0)
 
-  init() throws(Failure) { reads = try ThreadLines() }
+  init(_ reads: consuming ThreadLines) { self.reads = reads }
+
+  /// Delegates: see Copying.
+  convenience init() throws(Failure) { self.init(try ThreadLines()) }
 
   @inline(__always)
   final func countHit() { reads.own(0).pointee.add() }

@@ -127,14 +127,22 @@ final class TaskQueue {
   /// Signals that a task has ended, or has left room.
   let progress = Condition()
 
-  init(
-    width: Int, hasThreads: Bool, length: Int, deliver: @escaping Deliver
-  ) throws(Failure) {
-    hasher = try KeyedHash()
+  private init(
+    _ hasher: KeyedHash, width: Int, hasThreads: Bool, length: Int, deliver: @escaping Deliver
+  ) {
+    self.hasher = hasher
     self.deliver = deliver
     self.hasThreads = hasThreads
     self.length = length
     self.width = width
+  }
+
+  /// Delegates: see Copying.
+  convenience init(
+    width: Int, hasThreads: Bool, length: Int, deliver: @escaping Deliver
+  ) throws(Failure) {
+    self.init(
+      try KeyedHash(), width: width, hasThreads: hasThreads, length: length, deliver: deliver)
   }
 
   /// A queue with the settings of this one, and without its tasks and threads: for the child of a
