@@ -42,6 +42,8 @@ static atomic_long large_blocks;
 static atomic_long all_blocks;
 /* Likewise, of zeroed memory of any size. */
 static _Thread_local int until_zeroed_failure;
+/* What is freed does not keep its bytes. */
+static bool spoils;
 
 static bool fails(size_t size) {
   return size >= least && until_failure > 0 && --until_failure == 0;
@@ -87,6 +89,7 @@ void *realloc(void *memory, size_t size) {
 }
 void free(void *memory) {
   uncount(memory);
+  if (memory && spoils) memset(memory, 0xA5, malloc_usable_size(memory));
   __libc_free(memory);
 }
 
@@ -455,4 +458,33 @@ TEST(an_opening_that_fails_leaves_nothing) {
     remove_tree(directory.text);
   }
   CHECK(refused > 30);
+}
+
+/* A change of policy that fails leaves shards with the former policy. A later change to a policy of
+   that kind is another one. */
+TEST(a_policy_is_changed_after_a_change_that_failed) {
+  for (int i = 0; i < POLICIES; i++) {
+    for (int step = 1, was_reached = 1; was_reached; step++) {
+      hutch_options options = unlimited_options();
+      hutch_options other = {.struct_size = sizeof other}, same = other;
+      options.policy = same.policy = policies[i];
+      other.policy = policies[(i + 1) % POLICIES];
+      options.memory.count = 100;
+      options.flags |= HUTCH_OPEN_NO_THREADS;
+      hutch_cache *cache = open_cache(NULL, &options);
+      for (int k = 0; k < 100; k++) CHECK_OK(hutch_put(cache, &k, sizeof k, "x", 1, NULL, NULL));
+      spoils = true;
+      until_zeroed_failure = step;
+      hutch_status status = hutch_set_options(cache, &other);
+      was_reached = until_zeroed_failure == 0;
+      until_zeroed_failure = 0;
+      if (status != HUTCH_OK) CHECK_STATUS(HUTCH_NO_MEMORY, status);
+      CHECK_OK(hutch_set_options(cache, &same));
+      for (int k = 50; k < 250; k++) CHECK_OK(hutch_put(cache, &k, sizeof k, "y", 1, NULL, NULL));
+      CHECK_EQUAL(100, count_of(cache));
+      for (int k = 150; k < 250; k++) hutch_contains(cache, &k, sizeof k);
+      CHECK_OK(hutch_close(cache));
+      spoils = false;
+    }
+  }
 }

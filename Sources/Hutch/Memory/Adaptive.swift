@@ -54,6 +54,8 @@ struct Adaptive: ~Copyable {
     follow()
   }
 
+  func hasSelector(_ common: Selector) -> Bool { selector === common }
+
   /// A hit on a key whose hash has none of these bits is told by `sample`.
   @inline(__always)
   private(set) var sampleMask: UInt64 {

@@ -108,7 +108,8 @@ extension MemoryTier {
     while index < shardCount {
       let lock = lock(index)
       lock.lockByCall()
-      guard shard(index).pointee.policy.kind != kind else {
+      // Not by the kind: after a change that has failed a shard may have an older policy of it.
+      guard !shard(index).pointee.policy.shares(common) else {
         lock.unlockByCall()
         index += 1
         continue

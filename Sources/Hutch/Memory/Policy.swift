@@ -119,6 +119,9 @@ struct Policy: ~Copyable {
     isAdaptive = common.isAdaptive
   }
 
+  /// Whether it shares what it needs with the policies of other shards by this.
+  func shares(_ common: CommonPolicy) -> Bool { adaptive.hasSelector(common.selector) }
+
   /// A new entry will be stored in a moment: prefetches the memory that this will read.
   @inline(__always)
   mutating func prefetch(_ hash: UInt64) {
