@@ -488,3 +488,28 @@ TEST(a_policy_is_changed_after_a_change_that_failed) {
     }
   }
 }
+
+/* Entries without times are evicted for one with times, which then has no memory for them. */
+TEST(a_put_without_memory_for_times_is_not_counted) {
+  int refused = 0;
+  for (int step = 1, was_reached = 1; was_reached; step++) {
+    hutch_options options = unlimited_options();
+    options.memory.count = 300;
+    options.policy = HUTCH_POLICY_LRU;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(NULL, &options);
+    for (int k = 0; k < 300; k++) CHECK_OK(hutch_put(cache, &k, sizeof k, "x", 1, NULL, NULL));
+    hutch_put_options expiring = {.struct_size = sizeof expiring, .time_to_live = 3600000000000};
+    uint64_t before = stats_of(cache).memory.puts;
+    int key = 1000;
+    until_zeroed_failure = step;
+    hutch_status status = hutch_put(cache, &key, sizeof key, "y", 1, &expiring, NULL);
+    was_reached = until_zeroed_failure == 0;
+    until_zeroed_failure = 0;
+    if (status != HUTCH_OK) CHECK_STATUS(HUTCH_NO_MEMORY, status);
+    refused += status != HUTCH_OK;
+    CHECK_EQUAL(before + (status == HUTCH_OK), stats_of(cache).memory.puts);
+    CHECK_OK(hutch_close(cache));
+  }
+  CHECK(refused >= 2);
+}

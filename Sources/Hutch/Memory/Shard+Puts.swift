@@ -89,6 +89,9 @@ extension Shard {
       if !isNew { found = entries.table.find(key, hash) }
     }
 
+    // Evictions may have freed a slot, which `take` gives in place of the reserved one.
+    if isTimed && isNew { try reserveTimesOfNext(budget, charge) }
+
     tick(at)
     puts.add(1)
     if block.isDeparted {
@@ -106,10 +109,6 @@ extension Shard {
       departures.add(
         replace(place, by: word, hash, charge: charge, insteadOf: old), .replaced, accessed: 0)
     } else {
-      if isTimed {
-        // After evictions `take` may give another slot than the one that was reserved.
-        try reserveTimesOfNext(budget, charge)
-      }
       insert(block, hash, isTimed: isTimed, isBacked: isBacked, charge: charge)
     }
     if isTimed { setTimes(of: block, at: at) }
