@@ -56,7 +56,7 @@ extension OpenCache {
   {
     let handle = Handle(opening, scope)
     let walk = order.map { OrderedWalk(handle, $0, descending: descending) }
-    let cursor = try Cursor(handle, walk)
+    let cursor = Cursor(handle, walk)
     var found: [String] = []
     while let key = try cursor.next() { found.append(String(decoding: key, as: UTF8.self)) }
     return found

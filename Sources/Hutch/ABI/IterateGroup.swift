@@ -20,7 +20,7 @@ func visit(
   until isOff: () -> Bool
 ) throws(Failure) -> Bool {
   let engine = handle.cache
-  let cursor = try Cursor(handle, goesFar: true)
+  let cursor = Cursor(handle, goesFar: true)
   while let found = try cursor.nextEntry() {
     if isOff() { return false }
     var info = hutch_entry_info(
@@ -40,7 +40,7 @@ func visit(
 public func hutch_cursor_create(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in handOut(try Cursor(handle)) }
+  giving(out, of: cache) { (handle) throws(Failure) in handOut(Cursor(handle)) }
 }
 
 @_cdecl("hutch_cursor_create_ordered") @implementation
@@ -53,7 +53,7 @@ public func hutch_cursor_create_ordered(
       throw .unknown("there is no such order", order)
     }
     return handOut(
-      try Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))
+      Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))
   }
 }
 

@@ -36,7 +36,7 @@ final class Copying {
   }
 
   func run() throws(Failure) {
-    let walk = try Cursor(source, goesFar: true)
+    let walk = Cursor(source, goesFar: true)
     while let key = try walk.next() {
       try source.check()
       try target.check()

@@ -33,7 +33,7 @@ final class Cursor {
 
   /// `walk`: the walk by age, if the caller asks for that order. `goesFar`: the caller means to
   /// step to the end.
-  init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) throws(Failure) {
+  init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) {
     self.handle = handle
     if let walk {
       source = .ordered(walk)
