@@ -38,8 +38,11 @@ struct Lock: ~Copyable {
     }
   }
 
+  init() { renew() }
+
+  /// Also in the child of a fork, for a lock that a thread of the parent may hold: it is free then.
   @inline(never)
-  init() {
+  func renew() {
     // Neither call can fail: glibc's attributes are plain memory of the caller.
     var attributes = pthread_mutexattr_t()
     pthread_mutexattr_init(&attributes)
@@ -78,10 +81,6 @@ struct Lock: ~Copyable {
 
   /// False: the lock was not free in time.
   func lock(until end: Deadline) -> Bool { lockMutex(mutex, until: end) }
-
-  /// In the child of a fork, for a lock that a thread of the parent may hold: the lock becomes
-  /// free.
-  func renew() { pthread_mutex_init(mutex, nil) }
 
   fileprivate var address: UnsafeMutablePointer<pthread_mutex_t> { mutex }
 }
