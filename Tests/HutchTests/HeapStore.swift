@@ -13,6 +13,8 @@ final class HeapStore: Storage, @unchecked Sendable {
     var cost: UInt64 = 0
     var lastID: Int64 = 0
     var nextVersion: UInt64 = 1
+    /// Not nil: other processes may have the store.
+    var counters: CoherenceCounters?
   }
 
   struct Row {
@@ -52,7 +54,9 @@ final class HeapStore: Storage, @unchecked Sendable {
   var optionsInForce: StorageOptions { options }
   let hash = try! KeyedHash()
   let firstVersion: UInt64
-  var sharing: StorageSharing { StorageSharing(firstVersion: firstVersion) }
+  var sharing: StorageSharing {
+    StorageSharing(firstVersion: firstVersion, counters: medium.counters)
+  }
   /// Protects what follows, and the medium.
   private var lock = Lock()
   private var current: TierLimits
@@ -62,6 +66,8 @@ final class HeapStore: Storage, @unchecked Sendable {
   /// What the observer is to be told when no lock is held.
   private var dropped: [(key: [UInt8], version: UInt64)] = []
   private unowned(unsafe) var observer: (any StorageObserver)?
+  /// Whether the condition of a caller's write holds, by the key.
+  var holds: (Bytes) -> Bool = { _ in true }
   /// Called with no lock held after each look that has found nothing.
   var onMiss: (Bytes) -> Void = { _ in }
 
@@ -93,6 +99,10 @@ final class HeapStore: Storage, @unchecked Sendable {
   func write(_ write: inout StoreWrite) {
     // No write is ever pending here.
     if write.need == .ifPending { return }
+    if write.condition.isOfCaller, let entry = write.entry, !holds(entry.key) {
+      write.result.isUnmet = true
+      return
+    }
     lock.withLock {
       write.result = carryOut(write)
       makeRoom()

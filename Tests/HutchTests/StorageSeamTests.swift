@@ -15,7 +15,11 @@ import Testing
     var options = OpenOptions()
     private(set) var opening: Opening!
 
-    init(_ change: (inout OpenOptions) -> Void = { _ in }) throws {
+    /// `counters`: other processes may have the store.
+    init(
+      counters: CoherenceCounters? = nil, _ change: (inout OpenOptions) -> Void = { _ in }
+    ) throws {
+      medium.counters = counters
       options.disk.limits = TierLimits()
       options.tasks.workers = 0
       change(&options)
@@ -44,6 +48,45 @@ import Testing
   }
 
   private static let second: Int64 = 1_000_000_000
+
+  /// Another process writes a key twice while the removal is under way. The event of the third try
+  /// comes behind that of the other key, which is in the same lane and not yet told.
+  @Test func aRemovalByTagIsTriedAgainWithAListener() throws {
+    let members = 64
+    let memory = try Allocation.array(UInt8.self, CoherenceCounters.byteCount + members)
+    let counters = UnsafeMutableRawPointer(memory)
+    defer { free(memory) }
+    let fixture = try Fixture(
+      counters: CoherenceCounters(counters + members, members: counters))
+    let cache = fixture.cache
+    let told = Mutex<[String]>([])
+    cache.listen(
+      Listener(
+        kinds: Event.Kind.didRemove.rawValue,
+        call: { event in
+          let key = String(decoding: event.entry!.key, as: UTF8.self)
+          told.withLock { $0.append(key) }
+        }, release: {}))
+    func stripe(_ key: String) -> Int {
+      withBytes(key) { Stripes.index(of: cache.memory.hash($0)) }
+    }
+    let other = (0...).lazy.map { "b\($0)" }.first { stripe($0) == stripe("a") }!
+    try withBytes("tag") { tag in
+      var spec = Cache.PutSpec()
+      spec.extended = Extended(Bytes(start: nil, count: 0), tag: tag)
+      for key in ["a", other] { expect(try fixture.put(key, key, spec).status == .done) }
+      var tries = 0
+      (cache.storage as! HeapStore).holds = { key in
+        if key.count > 1 { return true }
+        tries += 1
+        return tries > 2
+      }
+      var removed: UInt64 = 0
+      try cache.remove(tagged: tag, through: Handle(fixture.opening, .whole), removed: &removed)
+      expect(removed == 2 && tries == 3)
+    }
+    expect(told.withLock { $0.sorted() } == ["a", other])
+  }
 
   /// By what the protocol has for a store that knows no more than keys and entries.
   @Test func tagsAreRemovedFromAnyStore() throws {

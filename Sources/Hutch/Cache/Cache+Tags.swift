@@ -130,7 +130,8 @@ extension Cache {
           guard pending[place].isUnmet,
             let next = try submitRemoval(keys[indexes[place]], tagged: tag, in: scope, storage)
           else { break }
-          events.awaitDelivery(pending[place].pending)
+          // What was unmet has no event to wait for, and its place may be behind those of the
+          // keys after this one, which are not finished yet.
           pending[place] = next
         }
       } catch {
