@@ -24,7 +24,9 @@ func submitting(
       let operation = AsyncOperation.of(task)
       if let failure = operation.pointee.failure { ThreadState.note(failure, failure.detail) }
       // The caller owns the value, if its struct has a field for it.
-      if tellsValue(of: completion, given.now) { operation.pointee.block = nil }
+      if let host = given.now, told(completion, by: host, over: hutch_completion()).value != nil {
+        operation.pointee.block = nil
+      }
       let release = spec.release
       task.end()
       deliver(completion, to: given.now)
@@ -32,18 +34,6 @@ func submitting(
       return .done
     }
   }
-}
-
-/// True if the host's completion is long enough to have the value of this one.
-private func tellsValue(
-  of completion: hutch_completion, _ given: UnsafeMutablePointer<hutch_completion>?
-) -> Bool {
-  guard let given else { return false }
-  var told = hutch_completion()
-  let size = UnsafeRawPointer(given).loadUnaligned(as: Int.self)
-  told.struct_size = min(size, MemoryLayout<hutch_completion>.size)
-  deliver(completion, to: &told)
-  return told.value != nil
 }
 
 @_cdecl("hutch_get_async") @implementation

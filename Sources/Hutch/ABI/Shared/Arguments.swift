@@ -125,6 +125,19 @@ private func fill(_ target: UnsafeMutableRawPointer, _ source: UnsafeRawBufferPo
   if size > source.count { memset(target + source.count, 0, size - source.count) }
 }
 
+/// The part of an answer for which a struct of the host has room; the rest is as in `zero`.
+@inline(__always)
+func told<T>(_ answer: T, by pointer: UnsafeMutablePointer<T>, over zero: T) -> T {
+  var part = zero
+  _withUnprotectedUnsafeMutableBytes(of: &part) { part in
+    _withUnprotectedUnsafeBytes(of: answer) { answer in
+      let size = UnsafeRawPointer(pointer).loadUnaligned(as: Int.self)
+      part.copyMemory(from: Bytes(rebasing: answer[..<min(size, answer.count)]))
+    }
+  }
+  return part
+}
+
 /// True if a field, or an array of fields, is zero.
 func isZero<T>(_ field: T) -> Bool {
   withUnsafeBytes(of: field) { bytes in
