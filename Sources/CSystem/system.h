@@ -75,7 +75,7 @@ struct hutch_callback {
 
 struct hutch_thread_state {
   struct hutch_note note;
-  int32_t locks;        // how many of our locks this thread holds; counted in debug builds
+  int32_t locks;        // how many of the library's locks it holds; counted in debug builds
   struct hutch_callback *callback;  // the innermost one
   void *worker_of;      // the queue whose worker this thread is
   void *loading;        // the load whose loader this thread is within

@@ -3,7 +3,7 @@ import Synchronization
 /// A turn begins with what the other members of the directory have done since the last one
 /// (DiskTier+Sharing.swift), and a commit is shown to them.
 extension Committer {
-  /// Learns the others' commits. The turn is ours. If this throws, nothing may be written.
+  /// Learns the others' commits. This member has the turn. If this throws, nothing may be written.
   func catchUp() throws(Failure) {
     guard isUp, let manifest else { return }
     try raiseDurability(manifest)

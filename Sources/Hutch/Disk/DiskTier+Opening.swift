@@ -166,7 +166,7 @@ extension DiskTier {
       if boot.isSame(as: opened.boot) {
         boot.offset = opened.boot.offset
       } else if meta.lastTime > Clock.read(CLOCK_REALTIME) {
-        // The wall clock was set back while nothing of ours could see it.
+        // The wall clock was set back while no opening could see it.
         isSetBack = true
       }
       clock.setAnchor(boot.offset)

@@ -234,7 +234,7 @@ extension DiskTier {
       counters.damaged.add()
       service.goDown(failure)
     }
-    // Not SQLite's word, but ours: another directory is at the path.
+    // Not SQLite's word, but `Connection.check`'s: another directory is at the path.
     if failure.status == .badDirectory && failure.sqlite == 0 { service.goDown(failure) }
   }
 }

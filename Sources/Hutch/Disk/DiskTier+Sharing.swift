@@ -44,7 +44,7 @@ extension DiskTier {
       isAlone: isAlone, firstVersion: firstVersion, owesSweep: !content.orphans.isDone)
   }
 
-  /// Ends the membership, unless it is the last one: false. The turn is ours.
+  /// Ends the membership, unless it is the last one: false. This member has the turn.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
     guard members.leaveOthers() else { return false }
     for _ in 0..<64 where queue.hasBars { try committer.attempt([]) }
@@ -61,7 +61,7 @@ extension DiskTier {
 
   // MARK: maintenance
 
-  /// Looks for files and entries that others may have left. The turn is ours.
+  /// Looks for files and entries that others may have left. This member has the turn.
   func lookAfterOthers() {
     guard members.mayHaveOthers, isUp else { return }
     // Read transactions that were kept while this process was alone would hinder others'

@@ -18,7 +18,7 @@ import Synchronization
 ///                            the last manifest that was found damaged, for a week
 ///     hutch-<digits>.new     a manifest that is being made
 ///
-///   Ownership. The directory is a cache's if it has a manifest of ours, or `hutch.lock`, which
+///   Ownership. The directory is a cache's if it has a cache's manifest, or `hutch.lock`, which
 ///   is made only in a directory that is empty, or that the caller says need not be.
 ///   In it the library opens, moves and unlinks the files with these names and no others:
 ///   a content file, in `content/xx` as in `trash`, is known by `hutch-` and the digits, in the
@@ -97,7 +97,7 @@ import Synchronization
 ///   are held 4 waits, and so do sweeps: a process that is killed then leaves orphans.
 ///
 /// Locks, in the order in which they are taken
-///     the cache's stripe     not ours; submit, get and info may be called under it
+///     the cache's stripe     the caller's; submit, get and info may be called under it
 ///     the writer lock        the manifest's writing connection, the meta row, trash, the OFD
 ///                            locks on `hutch.lock` (Committer); held for a transaction, a
 ///                            checkpoint, an unlink. Between processes too, where they share

@@ -247,7 +247,7 @@ final class Manifest {
 
   private func load() throws(Failure) {
     guard try connection.integer("PRAGMA user_version") == Int64(ManifestFile.format) else {
-      // The file's head has our format, the log does not: a newer library was killed.
+      // The file's head has this format, the log does not: a newer library was killed.
       throw Failure(.newerFormat, "the directory was written by a newer version")
     }
     let statement = try sums.of(connection)
@@ -306,7 +306,7 @@ final class Manifest {
     self.boot = boot
   }
 
-  /// From a row of `Sums.query`. An age below zero, which none of ours has, is none.
+  /// From a row of `Sums.query`. An age below zero, which only damage makes, is none.
   static func limits(_ row: Statement) -> TierLimits {
     var limits = TierLimits(TierLimits.Words { row.bits(Sums.more + 2 + Int32($0)) })
     limits.ages.timeToLive = max(0, limits.ages.timeToLive)

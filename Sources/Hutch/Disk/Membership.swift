@@ -65,14 +65,14 @@ final class Membership {
     lock = new
   }
 
-  /// True if no other member is present. The turn is ours.
+  /// True if no other member is present. This member has the turn.
   var isAlone: Bool { lock?.isAlone ?? true }
 
   var mayWrite: Bool { lock?.mayWrite ?? false }
 
   // MARK: opening and closing
 
-  /// Becomes a member. True: there is no other. The turn is ours from here on. `file`: where the
+  /// Becomes a member, which has the turn from here on. True: there is no other. `file`: where the
   /// shared state is to be, or nil for memory of this process and its children.
   func enter(_ file: Directory?, isNew: Bool) throws(Failure) -> Bool {
     guard let lock else { return true }
