@@ -256,7 +256,7 @@ import Testing
     let folder = "content/" + disk.files(in: "content")[0].split(separator: "/")[0]
     let directory = try Directory.open(path: disk.path)
     func open(_ path: String, _ flags: Int32) -> Int32? {
-      let number = Files.openStepwise(path, at: directory.descriptor, flags | O_CLOEXEC, mode: 0o600)
+      let number = Files.openStepwise(path, at: directory.descriptor, flags | O_CLOEXEC)
       if let number { close(number) }
       return number
     }

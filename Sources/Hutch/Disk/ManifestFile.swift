@@ -29,8 +29,8 @@ enum ManifestFile {
   }
 
   /// Looks at the first 100 bytes, where SQLite's file format has application_id (at 68) and
-  /// user_version (at 60), and touches nothing. Our manifests have both from their first
-  /// moment in the file itself, not in the log.
+  /// user_version (at 60), and touches nothing. A manifest has both from its first moment
+  /// in the file itself, not in the log.
   static func look(_ directory: Directory) throws(Failure) -> Kind {
     var head = InlineArray<13, UInt64>(repeating: 0)
     return try withUnsafeMutableBytes(of: &head) { (bytes) throws(Failure) -> Kind in
@@ -76,7 +76,7 @@ enum ManifestFile {
         PRAGMA application_id = 0x48555443;
         """)
       // SQLite gives the log and the shared memory the same mode.
-      _ = made.withPointer { fchmodat(at, $0, 0o600, 0) }
+      _ = made.withPointer { fchmodat(at, $0, Files.fileMode, 0) }
       try connection.run("BEGIN")
       try connection.run(schema)
       let statement = try connection.prepare(
@@ -114,22 +114,19 @@ enum ManifestFile {
       ? .success(()) : .failure(.system("cannot sync the manifest"))
   }
 
-  /// Removes the library's files whose names end so, with or without SQLite's own ending.
-  private static func remove(_ suffix: StaticString, in directory: Directory) {
+  /// Whether a name of the library ends so, with or without SQLite's own ending.
+  private static func has(_ name: ContentName, _ suffix: StaticString) -> Bool {
     let count = suffix.utf8CodeUnitCount
-    var goesOn = true
-    while goesOn {
-      goesOn = false
-      Files.list(Files.path("."), at: directory.descriptor) { name, folder in
-        guard let own = ContentName(name) else { return true }
-        let isOfKind = own.suffix.withBytes { end in
-          end.count >= count && memcmp(end.baseAddress!, suffix.utf8Start, count) == 0
-            && (end.count == count || end[count] == 0x2D)
-        }
-        // An unlink may hide other names from this reading: it begins again after each.
-        goesOn = isOfKind && Files.unlink(name, at: folder)
-        return !goesOn
-      }
+    return name.suffix.withBytes { end in
+      end.count >= count && memcmp(end.baseAddress!, suffix.utf8Start, count) == 0
+        && (end.count == count || end[count] == 0x2D)
+    }
+  }
+
+  /// Removes the library's files whose names end so.
+  private static func remove(_ suffix: StaticString, in directory: Directory) {
+    Files.unlinkAll(in: Files.path("."), at: directory.descriptor) { name in
+      ContentName(name).map { has($0, suffix) } ?? false
     }
   }
 
@@ -160,15 +157,11 @@ enum ManifestFile {
   ) {
     var isOld = false
     Files.list(Files.path("."), at: directory.descriptor) { name, folder in
-      guard let own = ContentName(name), let status = Files.status(name, at: folder) else {
-        return true
-      }
-      let isDamaged = own.suffix.withBytes { end in
-        end.count >= damaged.utf8CodeUnitCount
-          && memcmp(end.baseAddress!, damaged.utf8Start, damaged.utf8CodeUnitCount) == 0
-      }
+      guard let own = ContentName(name), has(own, damaged),
+        let status = Files.status(name, at: folder)
+      else { return true }
       // The rename has set it.
-      if isDamaged && Record.difference(now, status.lastChange) > damagedFor { isOld = true }
+      isOld = Record.difference(now, status.lastChange) > damagedFor
       return !isOld
     }
     if isOld { remove(damaged, in: directory) }

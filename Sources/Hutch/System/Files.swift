@@ -24,6 +24,10 @@ struct Descriptor: ~Copyable {
 enum Files {
   typealias Path = UnsafePointer<CChar>
 
+  /// The modes of what a store consists of: for the owner alone.
+  static let fileMode: mode_t = 0o600
+  static let folderMode: mode_t = 0o700
+
   /// A literal as a C string: it ends with NUL.
   static func path(_ literal: StaticString) -> Path {
     UnsafeRawPointer(literal.utf8Start).assumingMemoryBound(to: CChar.self)
@@ -32,7 +36,7 @@ enum Files {
   /// Nil: `errno` has the reason.
   @inline(never)
   static func open(
-    _ path: Path, at directory: Int32 = AT_FDCWD, _ flags: Int32, mode: mode_t = 0o600
+    _ path: Path, at directory: Int32 = AT_FDCWD, _ flags: Int32, mode: mode_t = fileMode
   ) -> Int32? {
     while true {
       let number = hutch_openat(directory, path, flags | O_CLOEXEC, mode)
@@ -44,25 +48,21 @@ enum Files {
   /// Like `open`, for a path of names below a directory. It follows no symbolic link, neither on
   /// the way nor at the end.
   @inline(never)
-  static func openBeneath(
-    _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t = 0o600
-  ) -> Int32? {
+  static func openBeneath(_ path: Path, at directory: Int32, _ flags: Int32) -> Int32? {
     let flags = flags | O_CLOEXEC | O_NOFOLLOW
     while true {
-      let number = hutch_open_without_links(directory, path, flags, mode)
+      let number = hutch_open_without_links(directory, path, flags, fileMode)
       if number >= 0 { return number }
       let code = hutch_errno()
       // A kernel before 5.6, or a sandbox that does not know the call.
       if code == ENOSYS || code == EPERM { break }
       if code != EINTR { return nil }
     }
-    return openStepwise(path, at: directory, flags, mode: mode)
+    return openStepwise(path, at: directory, flags)
   }
 
   /// The same, one directory after another.
-  static func openStepwise(
-    _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t
-  ) -> Int32? {
+  static func openStepwise(_ path: Path, at directory: Int32, _ flags: Int32) -> Int32? {
     var name = path
     var parent = Descriptor(owning: -1)
     while let slash = strchr(name, 0x2F) {
@@ -84,8 +84,7 @@ enum Files {
       parent = Descriptor(owning: next)
       name = UnsafePointer(slash) + 1
     }
-    let opened = open(
-      name, at: parent.number < 0 ? directory : parent.number, flags | O_NOFOLLOW, mode: mode)
+    let opened = open(name, at: parent.number < 0 ? directory : parent.number, flags | O_NOFOLLOW)
     let code = hutch_errno()
     _ = consume parent
     hutch_set_errno(code)
@@ -200,7 +199,7 @@ enum Files {
 
   /// True if the directory exists afterwards.
   static func makeDirectory(_ path: Path, at directory: Int32 = AT_FDCWD) -> Bool {
-    mkdirat(directory, path, 0o700) == 0 || hutch_errno() == EEXIST
+    mkdirat(directory, path, folderMode) == 0 || hutch_errno() == EEXIST
   }
 
   /// Makes `path` and its parents. Only the last step's error counts: a parent that cannot be made
@@ -211,7 +210,7 @@ enum Files {
     let slash: CChar = 0x2F
     for i in 0..<strlen(text) where i > 0 && text[i] == slash && text[i - 1] != slash {
       text[i] = 0
-      _ = mkdirat(AT_FDCWD, text, 0o700)
+      _ = mkdirat(AT_FDCWD, text, folderMode)
       text[i] = slash
     }
     return makeDirectory(text)
@@ -247,5 +246,20 @@ enum Files {
       if !goesOn { return true }
     }
     return hutch_errno() == 0
+  }
+
+  /// Unlinks the files of a folder that `isWanted` chooses by their names. An unlink may hide other
+  /// names from a reading: the folder is read again until nothing is left to unlink.
+  static func unlinkAll(
+    in folder: Path, at directory: Int32, where isWanted: (_ name: Path) -> Bool
+  ) {
+    var goesOn = true
+    while goesOn {
+      goesOn = false
+      list(folder, at: directory) { name, number in
+        if isWanted(name) && unlink(name, at: number) { goesOn = true }
+        return true
+      }
+    }
   }
 }

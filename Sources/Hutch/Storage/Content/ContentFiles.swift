@@ -318,27 +318,8 @@ enum ContentFiles {
     remove(ContentPath.trash)
   }
 
-  /// Unlinks the files of a folder whose names are ours. No link is followed to the folder.
+  /// Unlinks the files of a folder that the library has named. No link is followed to the folder.
   static func unlinkOwn(_ folder: Files.Path, at directory: Int32) {
-    guard
-      let number = Files.open(folder, at: directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
-      let stream = fdopendir(number)
-    else { return }
-    defer { closedir(stream) }
-    while true {
-      var hasUnlinked = false
-      // An unlink may hide other names from this reading: it begins again until nothing is left.
-      rewinddir(stream)
-      while let entry = readdir(stream) {
-        let isGone = withUnsafePointer(to: &entry.pointee.d_name) { name in
-          name.withMemoryRebound(to: CChar.self, capacity: 256) { text in
-            ContentName(Bytes(start: text, count: strlen(text))) != nil
-              && Files.unlink(text, at: number)
-          }
-        }
-        if isGone { hasUnlinked = true }
-      }
-      if !hasUnlinked { return }
-    }
+    Files.unlinkAll(in: folder, at: directory) { ContentName($0) != nil }
   }
 }
