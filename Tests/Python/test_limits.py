@@ -54,8 +54,9 @@ def test_numbers_that_would_wrap_around():
             hutch.Cache(memory=limits)
     with pytest.raises(ValueError):
         hutch.Cache(inline_threshold=-1)
-    with pytest.raises(TypeError):
-        hutch.Cache(memory=Limits(count=1.5))  # type: ignore[arg-type]
+    for count in (1.5, math.nan, "64 MiB"):
+        with pytest.raises(TypeError, match="memory.count: a number of entries is whole, not"):
+            hutch.Cache(memory=Limits(count=count))  # type: ignore[arg-type]
 
 
 def test_a_view_changes_its_own_part_only(directory):

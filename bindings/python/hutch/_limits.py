@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ._imports import hint
-from ._units import limit_duration, limit_size, named, seconds_of_limit, size_of_limit
+from ._units import (
+    limit_count,
+    limit_duration,
+    limit_size,
+    named,
+    seconds_of_limit,
+    size_of_limit,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ MAX_ENTRY_QUARTER = 2**64 - 2
 # The library's fields, in the order of hutch_tier_limits, and how a limit becomes a number.
 _FIELDS = {
     "cost": (limit_size, size_of_limit),
-    "count": (limit_size, size_of_limit),
+    "count": (limit_count, size_of_limit),
     "max_entry": (limit_size, size_of_limit),
     "time_to_live": (limit_duration, seconds_of_limit),
     "time_to_idle": (limit_duration, seconds_of_limit),

@@ -84,13 +84,23 @@ def limit_duration(seconds: Seconds) -> int:
 
 
 def limit_size(amount: Size) -> int:
-    """A tier's limit on a size or a count; a float must be whole. ValueError for 0."""
+    """A tier's limit on a size; a float must be whole. ValueError for 0."""
     if amount == NO_LIMIT:
         return _NO_LIMIT
     number = size(amount)
     if number == 0:
         raise ValueError("a limit of 0: hutch.NO_LIMIT stands for no limit")
     return number
+
+
+def limit_count(number: float) -> int:
+    """A tier's limit on the number of entries, which is whole and never a text. ValueError for 0."""
+    if not isinstance(number, str):
+        try:
+            return limit_size(number)
+        except TypeError:
+            pass  # The words are for bytes.
+    raise TypeError(f"a number of entries is whole, not {_told(number)}")
 
 
 def size_of_limit(number: int) -> float | None:
