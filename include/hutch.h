@@ -2164,6 +2164,12 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     needed of it is written again.
  *   - Without a limit of cost the log's size is at most about twice what its entries need, and
  *     eight segments.
+ *   - The space of a segment that has gone, for a lower limit, say, is free on the disk once no
+ *     read of any process can be in it: at once in a process that is alone and has no other
+ *     call under way, else after the next maintenance of each process, mostly within two
+ *     seconds. A process that is stopped (SIGSTOP), or that was opened with
+ *     HUTCH_OPEN_NO_THREADS and does not call hutch_maintain, puts that off. The log uses the
+ *     space again in any case.
  *   - Last accesses are those of all processes, at most a second old, or a millisecond where
  *     an entry has a time to idle.
  *   - The disk tier keeps no order. A cursor by HUTCH_ORDER_INSERTION on a view of the disk

@@ -182,6 +182,17 @@ static inline int32_t hutch_waiting_forks(int32_t change) {
 static inline int hutch_errno(void) { return errno; }
 static inline void hutch_set_errno(int value) { errno = value; }
 
+// A full barrier in every thread of the process. What a thread stores by an atomic exchange before
+// it loads is visible to the caller then, or its loads find all that the caller has stored.
+static inline void hutch_thread_barrier(void) {
+#if !defined(__x86_64__)
+  // There an exchange does not keep the loads behind it from coming before its store.
+  if (syscall(SYS_membarrier, 16 /* REGISTER_PRIVATE_EXPEDITED */, 0, 0) == 0)
+    syscall(SYS_membarrier, 8 /* PRIVATE_EXPEDITED */, 0, 0);
+#endif
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 // Prefetches the cache line at this address, which need not be readable.
 static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -1106,5 +1107,140 @@ TEST(a_sweep_spares_the_files_of_processes_that_live) {
     CHECK_EQUAL(is_dead, report.orphans);
     CHECK_EQUAL(1 - is_dead, contents_of(directory.text).files);
   }
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------------- places that are given back */
+
+enum { SLOW_SIZE = 12000, SLOW_KEYS = 100, SLOW_LIMIT = 4000000, SLOW_LESS = 400000 };
+
+/* A read that stops while it copies the value: a page of its buffer cannot be stored to. */
+typedef struct slow_read {
+  _Atomic int is_inside, goes_on, has_ended, ends;
+} slow_read;
+
+static slow_read *slow;
+static char *slow_page;
+
+/* A child does not outlive a test that has failed. */
+static void await_slow(_Atomic int *flag) {
+  while (!atomic_load(flag)) {
+    if (parent && getppid() != parent) _exit(1);
+    nap();
+  }
+}
+
+static void stop_at_page(int number, siginfo_t *info, void *context) {
+  (void)number, (void)context;
+  if ((char *)info->si_addr < slow_page || (char *)info->si_addr >= slow_page + 4096) abort();
+  atomic_store(&slow->is_inside, 1);
+  await_slow(&slow->goes_on);
+  if (mprotect(slow_page, 4096, PROT_READ | PROT_WRITE) != 0) abort();
+}
+
+static void read_slowly(hutch_cache *disk) {
+  char *buffer = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(buffer != MAP_FAILED);
+  slow_page = buffer + 4096;
+  struct sigaction action = {.sa_sigaction = stop_at_page, .sa_flags = SA_SIGINFO};
+  CHECK(sigaction(SIGSEGV, &action, NULL) == 0 && mprotect(slow_page, 4096, PROT_NONE) == 0);
+  size_t size = 0;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get_into(disk, KEY("key 0"), buffer, 16384, &size));
+  munmap(buffer, 16384);
+}
+
+static void *read_slowly_on_thread(void *disk) {
+  read_slowly(disk);
+  return NULL;
+}
+
+PROCESS(reads_slowly, directory) {
+  parent = getppid();
+  slow = map_file(in_directory(directory, "../slow").text, sizeof *slow);
+  hutch_options options = log_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(directory, &options);
+  read_slowly(tier_of(cache, HUTCH_TIER_DISK));
+  CHECK_OK(hutch_maintain(cache, 0));
+  atomic_store(&slow->has_ended, 1);
+  await_slow(&slow->ends);
+}
+
+static hutch_cache *open_to_read_slowly(void) {
+  slow = map_file(scratch("slow").text, sizeof *slow);
+  hutch_options options = log_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  options.disk.cost = SLOW_LIMIT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  for (int i = 0; i < SLOW_KEYS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key %d", i);
+    CHECK_OK(put_size(cache, key, SLOW_SIZE));
+  }
+  return cache;
+}
+
+static int64_t blocks_of_log(void) {
+  struct stat status;
+  CHECK(stat(scratch("cache/hutch-log").text, &status) == 0);
+  return status.st_blocks * 512;
+}
+
+/* The read is inside, and the limit becomes a lower one: the segment that it reads in goes. */
+static void lower_the_limit(hutch_cache *cache) {
+  await_slow(&slow->is_inside);
+  CHECK(blocks_of_log() >= SLOW_KEYS * SLOW_SIZE);
+  hutch_cache_limits limits = limits_of(cache);
+  limits.disk.cost = SLOW_LESS;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+}
+
+/* A reader takes no lock. On a full file system in memory, a load from a place that has been given
+   back ends its process (SIGBUS). */
+TEST(a_place_stays_in_the_log_while_another_thread_may_read_in_it) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has its own handler of SIGSEGV");
+#endif
+  hutch_cache *cache = open_to_read_slowly();
+  pthread_t thread;
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK(pthread_create(&thread, NULL, read_slowly_on_thread, disk) == 0);
+  lower_the_limit(cache);
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(blocks_of_log() >= SLOW_KEYS * SLOW_SIZE);
+  atomic_store(&slow->goes_on, 1);
+  pthread_join(thread, NULL);
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(blocks_of_log() <= SLOW_LESS);
+  CHECK_SOUND(disk);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_place_stays_in_the_log_while_another_process_may_read_in_it) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has its own handler of SIGSEGV");
+#endif
+  hutch_cache *cache = open_to_read_slowly();
+  path directory = scratch("cache");
+  process other = start_process("reads_slowly", directory.text);
+  lower_the_limit(cache);
+  /* This process has a child that never uses the cache, which keeps nothing from going. */
+  pid_t own = getpid(), child = fork_now();
+  if (child == 0) {
+    parent = own;
+    await_slow(&slow->ends);
+    end_child();
+  }
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(blocks_of_log() >= SLOW_KEYS * SLOW_SIZE);
+  atomic_store(&slow->goes_on, 1);
+  await_slow(&slow->has_ended);
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(blocks_of_log() <= SLOW_LESS);
+  atomic_store(&slow->ends, 1);
+  CHECK_EQUAL(0, end_process(&other));
+  await_child(child);
+  CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));
 }

@@ -86,6 +86,7 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
   var hasUsed: ((_ key: Bytes, _ version: UInt64) -> Bool)?
   func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool { hasUsed?(key, version) ?? false }
+  var quietLines: UInt64 { .max }
   func storeReturns(_ firstVersion: UInt64) { onReturn?(firstVersion) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
   func log(_ line: LogLine) { lines.append(line) }

@@ -29,6 +29,7 @@ final class TierAbove: StorageObserver {
   func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool {
     read.map { key.loadUnaligned(as: UInt64.self) == UInt64($0) } ?? false
   }
+  var quietLines: UInt64 { .max }
   func storeReturns(_ firstVersion: UInt64) {}
   func storeChanged(_ failure: Failure?) {}
   func log(_ line: LogLine) {}

@@ -42,7 +42,14 @@ extension Cache {
       record.accessed = accessed
       if record.isExpired(at: now, under: storage.limits.ages) { return }
     }
+    handDown(accessed, of: block, to: storage)
+  }
+
+  /// The caller may be outside the gate.
+  private func handDown(_ accessed: Int64, of block: UnownedBlock, to storage: any Storage) {
+    guard life.gate.beginLook() else { return }
     storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
+    life.gate.endLook()
   }
 
   /// Hands the access time of an evicted entry down to the store, whose choice of what goes depends
@@ -51,7 +58,7 @@ extension Cache {
     guard let storage, cause == .evicted || cause == .trimmed, accessed > block.created,
       !block.isObject, !writeBack.isIdling(block, in: storage)
     else { return }
-    storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
+    handDown(accessed, of: block, to: storage)
   }
 }
 
@@ -82,6 +89,8 @@ extension Cache: StorageObserver {
   func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool {
     memory.hasUsed(key, memory.hash(key), version)
   }
+
+  var quietLines: UInt64 { life.gate.quietLines }
 
   func storeReturns(_ firstVersion: UInt64) { order.versions.raise(to: firstVersion) }
 

@@ -5,9 +5,11 @@ import Synchronization
 ///
 /// INVARIANTS
 /// 1 A call that uses the store is inside the gate while it does. A memory hit needs no gate: the
-///   memory tier lives as long as the cache.
-/// 2 The store is closed when no call is inside, and no call enters after that. It is prepared for
-///   a fork when every call inside has stepped aside, and no call enters before the fork is over.
+///   memory tier lives as long as the cache. What hands an access time down to the store with locks
+///   of memory held is a look: it cannot wait outside.
+/// 2 The store is closed when no call is inside, nor a look, and none comes after that. It is
+///   prepared for a fork when every call inside has stepped aside, and no call enters before the
+///   fork is over.
 /// 3 Slices of maintenance come one after the other.
 ///
 /// The states, and what tells them:
@@ -28,7 +30,7 @@ struct Lifecycle: ~Copyable {
   let closing = Atomic<Int>(0)
   /// In the child of a fork: the store is the parent's alone.
   let storageBelongsToParent: Bool
-  /// Relaxed: the thread that resets it acts on it.
+  /// Reset with release, loaded with acquire: the store is awake before.
   private let asleep: Atomic<Bool>
   /// Whether the work in the background has been started. Relaxed: to start it twice does nothing.
   private let started = Atomic<Bool>(false)
@@ -42,10 +44,10 @@ struct Lifecycle: ~Copyable {
     asleep = Atomic(isAsleep)
   }
 
-  @inline(__always) var isAsleep: Bool { asleep.load(ordering: .relaxed) }
+  @inline(__always) var isAsleep: Bool { asleep.load(ordering: .acquiring) }
 
   /// True for the one call that wakes the cache.
-  func wake() -> Bool { asleep.exchange(false, ordering: .relaxed) }
+  func wake() -> Bool { asleep.exchange(false, ordering: .releasing) }
 
   var hasStarted: Bool { started.load(ordering: .relaxed) }
   func noteStart() { started.store(true, ordering: .relaxed) }
@@ -92,8 +94,9 @@ extension Cache {
 
   @inline(never)
   private func awakenNow() {
+    // Before the cache is awake: a call that finds it so uses the store at once.
+    if !life.storageBelongsToParent { storage?.forking?.awaken() }
     guard life.wake(), !life.storageBelongsToParent else { return }
-    storage?.forking?.awaken()
     try? startMaintenance()
   }
 
@@ -189,6 +192,7 @@ extension Cache {
     }
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
+    life.gate.closeToLooks()
     return storage?.close(lastVersion: versions.last) ?? failure
   }
 }

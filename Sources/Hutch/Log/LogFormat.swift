@@ -135,8 +135,16 @@ enum IndexAt {
   /// before the next checkpoint, since a recovery has passed entries too (LogStore+Checkpoint).
   static let passed = 912
 
+  // Places that wait to be given back (LogStore+Places).
+  /// How often a place has been left to wait, and the value of that when there was none any more.
+  static let waiting = 920
+  static let givenBack = 928
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
+  /// Of each member's number: the value of `waiting` for which all reads that could be under way
+  /// have ended since. `.max`: the member does not read.
+  static let readers = 2048
 
   static let seats = 4096
   static let pageTable = seats + seatCount * SeatWord.stride

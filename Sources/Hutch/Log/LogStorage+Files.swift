@@ -106,6 +106,11 @@ extension LogStorage: FileStorage {
       doOwedWork(waits: true)
     }
     withContent { content.emptyAll(in: store.directory) }
+    // What waits for readers is not free yet. Most reads end within microseconds.
+    for _ in 0..<50 where store.hasWaitingPlaces {
+      try? giveBackWaiting(of: store)
+      usleep(100)
+    }
   }
 
   // MARK: finding

@@ -70,7 +70,10 @@ extension LogStorage {
 
   /// Notes that the entry was read in a tier above: the cleaner appends it once more.
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
-    guard let store = live, let match = store.find(key, own(hash, key, in: store)) else { return }
+    guard let store = live else { return }
+    // In the child of a fork memory may come here before the first call that uses the store.
+    if !store.isReading { store.beginReading() }
+    guard let match = store.find(key, own(hash, key, in: store)) else { return }
     store.noteUse(match, at: time)
   }
 

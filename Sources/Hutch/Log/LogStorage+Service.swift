@@ -189,7 +189,7 @@ extension LogStorage {
     leaveFilesToParent()
   }
 
-  func awaken() {}
+  func awaken() { store?.beginReading() }
 
   func closeLocks() { store?.member.leaveToParent() }
 

@@ -91,6 +91,7 @@ extension LogStorage {
     var hasMore = false
     do throws(Failure) {
       try dropBars()
+      try giveBackWaiting(of: store)
       hasMore = try rebuild(store, at: moment)
       hasMore = try sweepExpired(store, at: moment) || hasMore
       hasMore = try keepFree(store, at: moment) || hasMore
@@ -104,6 +105,13 @@ extension LogStorage {
     lookForOthers(store)
     doOwedWork()
     return hasMore
+  }
+
+  /// Gives back the places of segments that have gone, if no read is left that may be in them.
+  func giveBackWaiting(of store: LogStore) throws(Failure) {
+    guard store.hasWaitingPlaces, sweepLock.tryLock() else { return }
+    defer { sweepLock.unlock() }
+    try store.giveBackWaiting(&store.readers)
   }
 
   /// A slice of giving entries their slots after a loss of power. True: there is more.
@@ -216,7 +224,8 @@ extension LogStorage {
   /// space than the limits ask for.
   private func keepFree(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     let least = store.limits.minFree
-    guard least > 0, let space = Files.space(of: store.logFile.number),
+    // What waits to be given back is not free yet.
+    guard least > 0, !store.hasWaitingPlaces, let space = Files.space(of: store.logFile.number),
       UInt64(clamping: space.free) < least, store.segmentCount > 2 || store.files > 0
     else { return false }
     let target = max(store.leastTaken, store.taken(without: UInt64(store.segmentSize)))

@@ -103,7 +103,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let stateLock = Lock()
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock = Lock()
-  /// Protects `sweep` and `rebuilding` of each store.
+  /// Protects `sweep`, `readers` and `rebuilding` of each store.
   let sweepLock = Lock()
   /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
   /// byte, which the process's threads cannot keep from each other.
@@ -201,6 +201,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)
     beginFiles(store, isSole: isSole)
+    store.beginReading()
     // Waits for the end of the writes that do not know of this store yet.
     if !isSole { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isSole: isSole)

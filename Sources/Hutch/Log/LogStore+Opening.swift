@@ -33,6 +33,7 @@ extension LogStore {
     }
     let counting = if let counters { counters } else { try StorageCounters() }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counting)
+    store.noteNoReaders()
     LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }
     // If the disk refuses it again, the directory serves without its promise.

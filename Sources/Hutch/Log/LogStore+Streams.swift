@@ -289,13 +289,6 @@ extension LogStore {
     giveBack(place)
   }
 
-  /// A place that a checkpoint still needs stays in the file, until a segment has it again.
-  private func giveBack(_ place: Int) {
-    guard (try? keepForCheckpoint()) != nil else { return }
-    Files.punch(logFile.number, place &<< segmentShift, segmentSize)
-    CrashPoint.pass()
-  }
-
   /// Gives up what is more than there may be, or is after `pages` more pages of the index.
   func shrink(addingPages pages: UInt64 = 0, at now: Int64) {
     while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) + pages) {

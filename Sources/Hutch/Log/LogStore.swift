@@ -51,7 +51,8 @@ import Synchronization
 ///     clear      redo: floor, heads, count, live, files
 ///     new segment  the file is made longer, or there is a spare segment. Redo: segment table,
 ///                state. Then its first entry: head
-///     release    redo: the oldest segment out of the table, state. It is the spare one then
+///     release    redo: the oldest segment out of the table, state. It is the spare one then, or
+///                its place is given back (LogStore+Places)
 ///     clean      an entry of an oldest segment at a time. If it is dead: `cleaning`, one store.
 ///                If it is evicted: redo: slot, count, live, files, cleaning. If it is kept: a copy
 ///                above the other stream's head; redo: slot, head, moved, cleaning. A whole
@@ -209,9 +210,11 @@ final class LogStore: @unchecked Sendable {
   let mappedPlaces: Int
   let mappedPages: Int
 
-  /// The walk for expired entries, and the work after a recovery, as far as this process has come.
+  /// The walk for expired entries, the reads for which places wait, and the work after a recovery,
+  /// as far as this process has come.
   /// Protected by `LogStorage.sweepLock`.
   var sweep = LogSweep()
+  var readers = LogReaders()
   var rebuilding = LogRebuild()
 
   var segmentSize: Int { 1 &<< segmentShift }
@@ -240,6 +243,7 @@ final class LogStore: @unchecked Sendable {
   func beginInChild() throws(Failure) {
     try member.beginInChild(directory)
     lock = LogLock(words, indexFile.number, member)
+    noteNoReaders()
     // The parent's thread that writes one is not here.
     isWritingCheckpoint.store(false, ordering: .relaxed)
     syncLock.renew()

@@ -9,7 +9,7 @@ protocol ForkingStorage: AnyObject {
   /// In the child: the store becomes another opening of the same directory, with this observer. A
   /// store that is not prepared is out of service for ever, with HUTCH_FORKED as the reason.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver)
-  /// In the child, before its first use of the store.
+  /// In the child, before its first use of the store; perhaps by several threads.
   func awaken()
   /// In a child that does not use the cache at all: gives up what would keep other processes out.
   func closeLocks()

@@ -27,6 +27,10 @@ protocol StorageObserver: AnyObject {
   /// locks of the store held.
   func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool
 
+  /// The lines of threads, a bit each, on which no thread reads in the store at this moment but the
+  /// calling one (Gate).
+  var quietLines: UInt64 { get }
+
   /// The store is about to be in service again, and from then on no version below `firstVersion`
   /// may be drawn. Called with the store's own locks held, so it must take none.
   func storeReturns(_ firstVersion: UInt64)

@@ -115,6 +115,45 @@ struct Gate: ~Copyable {
     lock.unlock()
   }
 
+  /// The lines, a bit each, on which no thread is inside and not aside, or looks. The calling
+  /// thread does not count if this is the innermost gate that it is inside. Lines that there are
+  /// not have their bits too.
+  var quietLines: UInt64 {
+    let own = state.own()
+    let isInside = ThreadState.isInside(by: own)
+    var quiet = UInt64.max
+    for line in 0..<ThreadLines.count {
+      let now = state[line].pointee.load(ordering: .acquiring)
+      let active = now & Gate.countMask &- (now & (Gate.pausedBit - 1)) / Gate.oneAside
+      let looks = state[line, 1].pointee.load(ordering: .acquiring) & Gate.countMask
+      let ownCalls: UInt64 = isInside && state[line] == own ? 1 : 0
+      if active &+ looks != ownCalls { quiet &= ~(1 << UInt64(line)) }
+    }
+    return quiet
+  }
+
+  // MARK: looks
+
+  /// A look is short, and waits for nothing: neither for the end of a pause, nor for another look.
+  /// The caller may hold any lock. False: the gate is closed to looks. Otherwise the same thread
+  /// must call `endLook`.
+  func beginLook() -> Bool {
+    let word = state.own(1)
+    if word.pointee.wrappingAdd(1, ordering: .acquiring).newValue < Gate.closedBit { return true }
+    endLook()
+    return false
+  }
+
+  func endLook() { state.own(1).pointee.wrappingSubtract(1, ordering: .releasing) }
+
+  /// Waits until there is no look any more, and lets none begin.
+  func closeToLooks() {
+    for line in 0..<ThreadLines.count {
+      state[line, 1].pointee.bitwiseOr(Gate.closedBit, ordering: .acquiringAndReleasing)
+      while state[line, 1].pointee.load(ordering: .acquiring) & Gate.countMask != 0 { usleep(100) }
+    }
+  }
+
   // MARK: fork
 
   /// True if every call inside has stepped aside.

@@ -201,6 +201,14 @@ enum ThreadState {
     return state.pointee.inside > state.pointee.aside
   }
 
+  /// True if the innermost gate that this thread is inside has this word, and it is not aside.
+  static func isInside(by gate: ThreadLines.Word) -> Bool {
+    let state = hutch_thread_state()!
+    let index = state.pointee.inside &- 1
+    return index >= state.pointee.aside && index < mostGates
+      && hutch_gates(state)![Int(index)] == UnsafeMutableRawPointer(gate)
+  }
+
   /// With more nested gates than these, the innermost are not recorded.
   private static let mostGates: Int32 = 4
 
