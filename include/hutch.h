@@ -589,7 +589,9 @@ enum {
  * A directory with a damaged manifest opens: the call renames the manifest to
  * hutch-<digits>.damaged (16 digits), and the cache starts empty. The newest such file
  * stays for a week and does not count against the limits. In a cache's directory, a
- * manifest that is not a SQLite database counts as damaged.
+ * manifest that is not a SQLite database counts as damaged. In the directory of a log the
+ * file manifest.sqlite has no entries: where it is damaged or missing, it is made anew, the
+ * entries stay, and the damaged file stays until another one is set aside.
  *
  * The library touches no file that it has not made. Its files are manifest.sqlite (with
  * -wal and -shm), hutch.lock, hutch.shared, hutch-index, hutch-log, hutch-checkpoint,

@@ -831,6 +831,49 @@ TEST(a_check_has_a_damaged_index_made_anew) {
   }
 }
 
+/* The file by which earlier libraries know a log's directory is damaged, or not there: the entries
+   stay, and the file is made anew. Another program's database is refused. */
+TEST(a_log_keeps_its_entries_without_its_stub) {
+  path directory = scratch("cache"), stub = in_directory(directory.text, "manifest.sqlite");
+  path aside = in_directory(directory.text, "hutch-0000000000000000.damaged");
+  char whole[512], found[513] = "SQLite format 3";
+  for (int i = 0; i < 12; i++) {
+    hutch_options options = log_options();
+    bool closes = i % 2 == 0;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(hutch_close(cache));
+    FILE *file = fopen(stub.text, "r+");
+    CHECK(file && fread(whole, 1, sizeof whole, file) == sizeof whole && fclose(file) == 0);
+    switch (i / 2) {
+      case 0: write_file(stub.text, "this is no database", 19); break;
+      case 1: write_file(stub.text, "", 0); break;
+      case 2: write_file(stub.text, whole, 100); break;
+      case 3: write_file(stub.text, whole, 99); break;
+      case 4: CHECK(unlink(stub.text) == 0); break;
+      default: write_file(stub.text, found, sizeof found); break;
+    }
+    options.storage = closes ? HUTCH_STORAGE_DEFAULT : HUTCH_STORAGE_SQLITE;
+    hutch_status status = hutch_open(directory.text, &options, &cache);
+    if (i / 2 == 5) {
+      CHECK_EQUAL(HUTCH_BAD_DIRECTORY, status);
+      struct stat left;
+      CHECK(stat(stub.text, &left) == 0 && left.st_size == sizeof found);
+      write_file(stub.text, whole, sizeof whole);
+      continue;
+    }
+    CHECK_EQUAL(closes ? HUTCH_OK : HUTCH_OPTIONS_DIFFER, status);
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_OK(hutch_close(cache));
+    file = fopen(stub.text, "r");
+    CHECK(file && fread(found, 1, sizeof found, file) == sizeof whole && fclose(file) == 0);
+    CHECK(memcmp(whole, found, sizeof whole) == 0);
+    CHECK_EQUAL(i / 2 == 4 ? -1 : 0, unlink(aside.text));
+    memset(found, 0, sizeof found);
+    snprintf(found, sizeof found, "SQLite format 3");
+  }
+}
+
 /* The disk has no byte left, while the log comes to segment after segment: the process lives, and
    the log goes on with what it has. */
 TEST(a_log_on_a_full_disk_goes_on) {

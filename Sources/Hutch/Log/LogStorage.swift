@@ -155,8 +155,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   /// Opens the store in a directory, or makes it.
   func attach(_ directory: Directory) throws(Failure) {
+    var isStubDamaged = false
     switch try LogStub.look(directory) {
     case .stub: break
+    case .damaged: isStubDamaged = true
     case .other:
       throw Failure(.invalidArgument, "the directory has another storage kind")
     case .absent:
@@ -173,7 +175,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     }
     let store = try LogStore.open(
       directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,
-      keepsOthersOut: keepsOthersOut, counters: counters, prepare: meet)
+      keepsOthersOut: keepsOthersOut, makesStub: isStubDamaged, counters: counters, prepare: meet)
     store.observer = observer
     try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {

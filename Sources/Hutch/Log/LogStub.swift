@@ -16,6 +16,9 @@ enum LogStub {
   enum Kind {
     case absent
     case stub
+    /// What is there is no database, or nothing is there, but a log's index is: the directory is a
+    /// log's.
+    case damaged
     /// A manifest of the SQLite store, or another program's.
     case other
   }
@@ -25,23 +28,42 @@ enum LogStub {
     var found = InlineArray<64, UInt64>(repeating: 0)
     return try withUnsafeMutableBytes(of: &found) { (found) throws(Failure) -> Kind in
       switch try directory.head(of: name, into: found, failing: "cannot read the manifest") {
-      case .absent: return .absent
+      case .absent: return try hasIndex(directory) ? .damaged : .absent
       case .notOurs: return .other
       case .read(let count):
-        let isSame =
-          count == size
-          && withUnsafeBytes(of: &wanted) {
-            memcmp($0.baseAddress!, found.baseAddress!, size) == 0
-          }
-        return isSame ? .stub : .other
+        func hasSame(_ size: Int) -> Bool {
+          count >= size
+            && withUnsafeBytes(of: &wanted) {
+              memcmp($0.baseAddress!, found.baseAddress!, size) == 0
+            }
+        }
+        if hasSame(size) { return .stub }
+        // The magic of a database, and not the stub's own numbers behind it.
+        let isDatabase = hasSame(16) && count >= databaseHead && !hasSame(databaseHead)
+        if isDatabase { return .other }
+        return try hasIndex(directory) ? .damaged : .other
       }
     }
   }
 
+  /// The bytes of a database by which a manifest is known.
+  private static let databaseHead = 100
+
+  private static func hasIndex(_ directory: Directory) throws(Failure) -> Bool {
+    var magic: UInt64 = 0
+    let found = try withUnsafeMutableBytes(of: &magic) { (bytes) throws(Failure) in
+      try directory.head(of: LogStore.indexName, into: bytes, failing: "cannot read the index")
+    }
+    if case .read(8) = found { return magic == LogFormat.magic }
+    return false
+  }
+
   /// True if a directory has a log store, or the beginning of one.
   static func isIn(_ directory: Directory) throws(Failure) -> Bool {
-    if case .stub = try look(directory) { return true }
-    return false
+    switch try look(directory) {
+    case .stub, .damaged: true
+    case .absent, .other: false
+    }
   }
 
   private static var head: InlineArray<64, UInt64> {
@@ -60,13 +82,20 @@ enum LogStub {
     return head
   }
 
-  /// Makes the stub if there is none. Fails if the directory has a manifest. No other process makes
-  /// one meanwhile.
+  /// Makes the stub if there is none; what has taken its place is set aside, under the name of a
+  /// damaged manifest. Fails if the directory has a manifest. No other process makes one meanwhile.
   static func make(in directory: Directory) throws(Failure) {
     switch try look(directory) {
     case .stub: return
     case .other:
       throw Failure(.invalidArgument, "the directory has another storage kind")
+    case .damaged:
+      // The newest alone is kept.
+      let aside = ContentName(number: 0, suffix: FileSuffix(Files.path(".damaged"))!)
+      guard
+        aside.withPointer({ Files.rename(Files.path(name), to: $0, at: directory.descriptor) })
+          || hutch_errno() == ENOENT
+      else { throw .system("cannot set the file manifest.sqlite aside") }
     case .absent: break
     }
     guard

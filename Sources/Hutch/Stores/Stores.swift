@@ -22,7 +22,7 @@ func openStorage(
 /// waits for the directory if it is optional.
 private func belongsToLog(_ directory: Directory, _ options: StorageOptions) -> Bool {
   switch try? LogStub.look(directory) {
-  case .stub: true
+  case .stub, .damaged: true
   case .other: false
   case .absent, nil:
     options.kind == .log || options.kind == .unspecified && directory.suitsMappedFiles
@@ -42,7 +42,7 @@ private func openStorage(
 /// True if a directory that nothing of this process has open holds a store.
 func holdsStorage(_ directory: Directory) throws(Failure) -> Bool {
   // The log's stub has the manifest's name.
-  if case .absent = try ManifestFile.look(directory) { return false }
+  if case .absent = try ManifestFile.look(directory) { return try LogStub.isIn(directory) }
   return true
 }
 
