@@ -2137,21 +2137,21 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   directory of another kind.
  *   The differences from the other kinds:
  *   - Space. An empty directory takes about 300 KB of the disk. The first put takes a
- *     whole segment (below; 1 MiB under the default limit, 8 MiB without a limit), and the
- *     first entry that is kept another one. Where the file system has no space for one, a
- *     put is HUTCH_OUTCOME_NO_SPACE. A directory with a small limit of cost has small
- *     segments. The addresses of a process that the files of a directory take are those
- *     that they may grow to: 72 GiB under the default limit, but at most a sixteenth of
- *     RLIMIT_AS, or 256 MiB, for each file.
+ *     whole segment (below; 1 MiB under the default limit, 8 MiB without a limit on a file
+ *     system of 256 MiB or more), and the first entry that is kept another one. Where the
+ *     file system has no space for one, a put is HUTCH_OUTCOME_NO_SPACE. A directory with a
+ *     small limit of cost has small segments. The addresses of a process that the files of a
+ *     directory take are those that they may grow to: 72 GiB under the default limit, but at
+ *     most a sixteenth of RLIMIT_AS, or 256 MiB, for each file.
  *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
- *     when the directory was made, rounded down to a power of two, at least 16 KiB and at
- *     most 16 MiB. The limit of cost holds in whole segments, with a least size of two. A
- *     limit below that size holds for the bytes of the entries, which hutch_cost gives, and
- *     the log keeps two segments. The limit of count holds exactly. A value that is larger
- *     than inline_threshold, or than a quarter of a segment, has a file of its own. Files and
- *     segments share the limit of cost; a file counts whole blocks of 4 KiB. A value whose
- *     file would not fit beside two segments is stored in the log if it is not larger than a
- *     segment.
+ *     when the directory was made, or of the file system's size if that is smaller, rounded
+ *     down to a power of two, at least 16 KiB and at most 16 MiB. The limit of cost holds in
+ *     whole segments, with a least size of two. A limit below that size holds for the bytes of
+ *     the entries, which hutch_cost gives, and the log keeps two segments. The limit of count
+ *     holds exactly. A value that is larger than inline_threshold, or than a quarter of a
+ *     segment, has a file of its own. Files and segments share the limit of cost; a file
+ *     counts whole blocks of 4 KiB. A value whose file would not fit beside two segments is
+ *     stored in the log if it is not larger than a segment.
  *   - By its own policy, eviction and trims to a cost or a count take entries in the order of
  *     their writes, but for those that are kept. An entry is kept, in a part of the log of
  *     its own, if it was read twice after it was written, if memory has it and was asked for

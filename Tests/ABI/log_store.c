@@ -874,6 +874,60 @@ TEST(a_log_keeps_its_entries_without_its_stub) {
   }
 }
 
+/* Without a limit of cost a segment has a part of a small file system. */
+TEST(a_log_without_a_limit_fits_a_small_disk) {
+  path directory = scratch("disk");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  mount_small(directory.text, "size=4m");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(in_directory(directory.text, "cache").text, &options);
+  for (uint32_t key = 0; key < 2000; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, scratch(NULL).text, 4000, NULL, NULL));
+  CHECK_SOUND(cache);
+  CHECK(count_of(cache) > 200);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* Where the index says that it does not count. */
+enum { RECOVERING_OFFSET = 832 };
+
+/* A log has places that were given back, and a recovery looks for segments there: a load from a
+   hole of a file in memory would need room. */
+TEST(a_recovery_takes_no_room_for_places_without_segments) {
+  path directory = scratch("disk");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  mount_small(directory.text, "size=24m");
+  path place = in_directory(directory.text, "cache");
+  pid_t child = fork_now();
+  if (child == 0) {
+    hutch_options options = small_log_options();
+    hutch_cache *cache = open_cache(place.text, &options);
+    hutch_cache_limits limits = limits_of(cache);
+    limits.disk.cost = 16000000;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    for (uint32_t key = 0; key < 3000; key++)
+      CHECK_OK(hutch_put(cache, &key, sizeof key, place.text, 4000, NULL, NULL));
+    limits.disk.cost = 400000;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    CHECK_OK(hutch_close(cache));
+    end_child();
+  }
+  await_child(child);
+  uint64_t *index = map_file(in_directory(place.text, "hutch-index").text, 4096);
+  index[RECOVERING_OFFSET / 8] = 1;
+  int fill = open(in_directory(directory.text, "fill").text, O_RDWR | O_CREAT, 0600);
+  CHECK(fill >= 0);
+  static char bytes[4096];
+  off_t size = 0;
+  while (write(fill, bytes, sizeof bytes) == (ssize_t)sizeof bytes) size += sizeof bytes;
+  CHECK(ftruncate(fill, size - 600000) == 0);
+  hutch_options options = small_log_options();
+  hutch_cache *cache = open_cache(place.text, &options);
+  CHECK_SOUND(cache);
+  CHECK(count_of(cache) > 50);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The disk has no byte left, while the log comes to segment after segment: the process lives, and
    the log goes on with what it has. */
 TEST(a_log_on_a_full_disk_goes_on) {

@@ -178,12 +178,14 @@ enum LogFormat {
   static let smallestSegment = 14
   static let largestSegment = 24
 
-  /// A segment has a thirty-second of the limit, so that the segment that is being cleaned takes
-  /// little of the room.
-  static func segmentShift(for limit: UInt64) -> Int {
-    if limit == 0 { return 23 }
-    let wanted = 63 - max(limit / 32, 1).leadingZeroBitCount
-    return min(max(wanted, smallestSegment), largestSegment)
+  /// A segment has a thirty-second of the limit, or of the file system if that is smaller: so the
+  /// segment that is being cleaned takes little of the room. `all`: the bytes of the file system; 0:
+  /// it does not tell them.
+  static func segmentShift(for limit: UInt64, of all: Int64) -> Int {
+    let most = limit == 0 ? 23 : largestSegment
+    let room = min(limit == 0 ? .max : limit, all > 0 ? UInt64(all) : .max)
+    let wanted = 63 - max(room / 32, 1).leadingZeroBitCount
+    return min(max(wanted, smallestSegment), most)
   }
 
   @inline(__always)

@@ -212,10 +212,11 @@ extension LogStore {
     var head = InlineArray<128, UInt64>(repeating: 0)
     func set(_ offset: Int, _ value: UInt64) { head[offset / 8] = value }
     set(IndexAt.magic, LogFormat.magic)
+    let shift = LogFormat.segmentShift(
+      for: limits.cost, of: Files.space(of: logFile.number)?.all ?? 0)
     set(
       IndexAt.format,
-      checkpoint?[LogCheckpoint.At.format]
-        ?? LogFormat.version | UInt64(LogFormat.segmentShift(for: limits.cost) - 4) << 32)
+      checkpoint?[LogCheckpoint.At.format] ?? LogFormat.version | UInt64(shift - 4) << 32)
     set(IndexAt.recovering, checkpoint == nil ? 0 : 1)
     var secrets = InlineArray<4, UInt64>(repeating: 0)
     for i in 0..<4 {

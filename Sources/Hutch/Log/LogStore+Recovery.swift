@@ -47,9 +47,13 @@ extension LogStore {
       before: before, floor: floor)
   }
 
-  /// The segment that has begun at a place of the log.
+  /// The segment that has begun at a place of the log. The place may be a hole of the file, to which
+  /// a load from the mapping would give a page on tmpfs.
   private func beginning(atPlace place: Int) -> LogBeginning? {
-    let address = SharedWords.load(logBase + place &<< segmentShift)
+    var address: LogAddress = 0
+    _ = withUnsafeMutableBytes(of: &address) {
+      Files.read(logFile.number, into: $0, at: place &<< segmentShift)
+    }
     let number = address &>> unitShift
     guard number > 0, number < (LogFormat.addressMask - 1 << 24) &>> unitShift,
       address == start(of: number)

@@ -73,7 +73,12 @@ extension LogStore {
     var nearest: UInt64?
     var step: UInt64 = 1
     while step < UInt64(IndexAt.seatCount) && number &+ step < next {
-      let seat = SeatWord(words.load(SeatWord.offset(number &+ step)))
+      let offset = SeatWord.offset(number &+ step)
+      guard hasSeats(at: offset) else {
+        step &+= UInt64((LogPages.pageSize - offset % LogPages.pageSize) / SeatWord.stride)
+        continue
+      }
+      let seat = SeatWord(words.load(offset))
       if seat.number > number && seat.isKept == (stream == .kept) {
         if seat.number == number &+ step { return seat.number }
         nearest = min(nearest ?? seat.number, seat.number)
@@ -81,6 +86,19 @@ extension LogStore {
       step += 1
     }
     return nearest
+  }
+
+  /// Whether the file has the page of the segment table with the word at an offset. The numbers of
+  /// segments leave pages out at a clear and at a recovery. A load from a hole of the file would
+  /// need room on tmpfs, and finds no segment.
+  private func hasSeats(at offset: Int) -> Bool {
+    let page = (offset - IndexAt.seats) / LogPages.pageSize
+    if knownSeats[page >> 6] >> UInt64(page & 63) & 1 != 0 { return true }
+    guard Files.hasData(indexFile.number, at: offset - offset % LogPages.pageSize) else {
+      return false
+    }
+    knownSeats[page >> 6] |= 1 << UInt64(page & 63)
+    return true
   }
 
   /// Every segment that is in the table, and the spare one.

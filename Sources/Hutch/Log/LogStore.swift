@@ -126,6 +126,9 @@ final class LogStore: @unchecked Sendable {
   /// Relaxed: they only grow while a directory is open.
   let knownPlaces = Atomic<Int>(0)
   let knownPages = Atomic<Int>(0)
+  /// The pages of the segment table that the file is known to have, a bit each. Protected by the
+  /// lock.
+  var knownSeats = InlineArray<4, UInt64>(repeating: 0)
   /// This process's, while the limits are the directory's. Set while the store is opened.
   var agesActOnTrim = false
   /// True if the flag of a clean end has been removed. Protected by the lock.

@@ -56,6 +56,12 @@ extension Files {
     }
   }
 
+  /// False: the byte of the file is in a hole, or behind the end.
+  static func hasData(_ descriptor: Int32, at offset: Int) -> Bool {
+    // SEEK_DATA. Where the file system does not know of holes, all is data.
+    lseek(descriptor, off_t(offset), 3) == off_t(offset) || hutch_errno() == EINVAL
+  }
+
   /// Returns the space of these bytes to the file system; they then read as zeroes. Does nothing
   /// where that is not possible.
   static func punch(_ descriptor: Int32, _ offset: Int, _ count: Int) {
