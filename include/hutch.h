@@ -1961,8 +1961,10 @@ typedef struct hutch_check_report {
                         has been corrected */
   uint64_t manifest; /* errors that SQLite found. The check has rebuilt an index; where
                         that was not enough, it has renamed the database and the
-                        disk tier is empty. Of a log: faults of its index. The next
-                        opening that is alone makes the index anew, of the log */
+                        disk tier is empty. Of a log: faults of its index. Where
+                        keys had no place in it, they have one again, with what the
+                        log has of them; other faults are gone when the next opening
+                        that is alone has made the index anew, of the log */
   uint64_t reserved[4];
 } hutch_check_report;
 

@@ -224,6 +224,30 @@ extension LogStore {
     redo.commit()
   }
 
+  /// So many empty pages may come in the place of lost ones. Where more are lost, the page table is
+  /// not to be believed.
+  private static let mostHoles = 1024
+
+  /// Gives each hash that leads to no page an empty one.
+  func fillHoles() throws(Failure) {
+    let top = top
+    var left = LogStore.mostHoles
+    for number in 0..<1 << top where page(for: UInt64(number) << 12) == nil {
+      let page = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
+      left -= 1
+      guard left >= 0, page < mappedPages else {
+        throw Failure(.corrupt, "the index has no page for a key")
+      }
+      try reserve(page, page + 1, top: 0)
+      guard isTherePage(page) else { throw Failure(.corrupt, "the index is shorter than it says") }
+      SharedWords.clear(slots(ofPage: page), LogPages.pageSize)
+      var redo = RedoRecord(words)
+      redo.set(PageWord.offset(number), PageWord(page: page, level: top).bits)
+      redo.set(IndexAt.pages, UInt64(page + 1))
+      redo.commit()
+    }
+  }
+
   /// Reserves the file's bytes for these pages, and for the page table's words of that level.
   private func reserve(_ pages: Int, _ end: Int, top: Int) throws(Failure) {
     let step = LogPages.step

@@ -296,6 +296,8 @@ extension LogStorage: FileStorage {
         }
         return
       }
+      // The walk has found the index damaged. It goes on from here later.
+      if store.isRebuilding { return }
       for entry in found.entries.elements where entry.file != 0 {
         content.orphans.strike(ContentName(number: entry.file))
       }

@@ -20,10 +20,14 @@ extension LogStorage {
       place.isAtEnd = true
       return
     }
-    try endRebuild(of: store)
-    var reached = LogPlace(next: UInt64(clamping: place.last ?? 0))
+    var reached = LogPlace()
     var found = WalkPage()
-    place.isAtEnd = try !store.step(&reached, into: &found)
+    // A step that finds the index damaged is taken again.
+    repeat {
+      try endRebuild(of: store)
+      reached = LogPlace(next: UInt64(clamping: place.last ?? 0))
+      place.isAtEnd = try !store.step(&reached, into: &found)
+    } while store.isRebuilding
     place.last = Int64(clamping: reached.next)
     let ages = store.ages
     for i in 0..<found.entries.count {

@@ -283,6 +283,8 @@ extension LogStorage {
     let sums = try store.verify(readsValues: false)
     report.manifest = sums.damaged + sums.manifest
     report.counters = sums.counters
+    // Entries that had lost their slots.
+    try endRebuild(of: store)
     report.orphans = sweepAllFiles(store)
     doOwedWork(waits: true)
     return report

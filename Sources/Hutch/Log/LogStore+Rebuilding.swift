@@ -12,6 +12,9 @@ import CSystem
 //       given up
 //     - no checkpoint is written: that of the recovery counts
 // What has no slot when it ends is behind `newFrom` or `keptFrom`, and never found again.
+//
+// The same is done where a page of slots is lost while the index is in use (`rebuildInPlace`). Then
+// the entries of other keys have their slots already, and writes go on in the active segments.
 
 /// The segment whose entries a process gives slots, and those entries that it has found whole.
 struct LogRebuild: ~Copyable {
@@ -20,6 +23,8 @@ struct LogRebuild: ~Copyable {
   fileprivate var places = GrowingArray<UInt32>()
   /// How many of them have no slot yet, the first ones.
   fileprivate var left = 0
+  /// Where the new entries ended that were to get slots.
+  fileprivate var end: LogAddress = 0
   /// Where the new entries before those of the segment end.
   fileprivate var before: LogAddress = 0
 }
@@ -49,7 +54,9 @@ extension LogStore {
       try read(number, stream, into: &work)
     } else {
       try locked { () throws(Failure) in
-        guard isNext(number, stream), isStill(work.seat, start(of: number)) else {
+        guard isNext(number, stream), work.end == words.load(IndexAt.rebuildEnd),
+          isStill(work.seat, start(of: number))
+        else {
           work.seat = .none
           return
         }
@@ -93,13 +100,17 @@ extension LogStore {
   ) throws(Failure) -> Bool {
     work.places.removeAll()
     work.left = 0
+    work.end = end
     let seat = work.seat
     guard seat != .none, seat.isKept == (stream == .kept), let beginning = beginning(seat) else {
       return false
     }
     work.before = beginning.before
     var position = start(of: seat.number)
-    let last = start(of: seat.number + 1)
+    // What lies above a head is not there.
+    let last =
+      stream == .kept && active(.kept) == seat.number
+      ? words.load(IndexAt.keptHead) : start(of: seat.number + 1)
     while position < (stream == .new ? min(end, last) : last), let entry = entry(seat, position),
       isWhole(entry, readsFile: false)
     {
@@ -114,6 +125,24 @@ extension LogStore {
   }
 
   // MARK: with the lock held
+
+  /// Keys have lost their slots. The entries that the log has of them get slots again, as after a
+  /// recovery that has lost no write. One that is under way already is given up.
+  func rebuildInPlace() throws(Failure) {
+    if isRebuilding { return giveUpRebuilding() }
+    if isBeginning(.new) { try appendBeginning(.new) }
+    var newestKept: UInt64 = 0
+    eachSegment { seat in if seat.isKept { newestKept = max(newestKept, seat.number) } }
+    var redo = RedoRecord(words)
+    redo.set(IndexAt.newFrom, from(.new))
+    redo.set(IndexAt.keptFrom, from(.kept))
+    // What replaced or removed a kept entry has said so in the log.
+    redo.set(IndexAt.certainFrom, .max)
+    redo.set(IndexAt.rebuildNew, segmentCount(.new) > 0 ? (end - 1) &>> unitShift : 0)
+    redo.set(IndexAt.rebuildKept, newestKept)
+    redo.set(IndexAt.rebuildEnd, end)
+    redo.commit()
+  }
 
   /// Gives the next entries of the segment their slots, from the last one on.
   private func giveSlots(_ work: inout LogRebuild, _ stream: LogStream, at moment: Moment) {
@@ -178,6 +207,7 @@ extension LogStore {
   /// was evicted, and its key written since. So it counts only if all of these writes have been
   /// met: the cleaner may have been faster than this, or faster than an earlier recovery.
   private func giveSlot(toKept entry: LogEntry.Head, at moment: Moment) throws(Failure) {
+    if slot(of: entry, hash.entry(entry.key)) != nil { return }
     guard let trailer = trailer(entry), let origin = trailerAddress(0, of: entry),
       let end = trailerAddress(8, of: entry)
     else { return }

@@ -47,8 +47,8 @@ extension LogStore {
       before: before, floor: floor)
   }
 
-  /// The segment that has begun at a place of the log. The place may be a hole of the file, to which
-  /// a load from the mapping would give a page on tmpfs.
+  /// The segment that has begun at a place of the log. The place may be a hole of the file, to
+  /// which a load from the mapping would give a page on tmpfs.
   private func beginning(atPlace place: Int) -> LogBeginning? {
     var address: LogAddress = 0
     _ = withUnsafeMutableBytes(of: &address) {

@@ -229,7 +229,7 @@ extension LogStore {
 
   /// Appends the first entry of a segment. Readers of the segment that had the place before may be
   /// there until the table says otherwise, so it is not part of the step that changes the table.
-  private func appendBeginning(_ stream: LogStream) throws(Failure) {
+  func appendBeginning(_ stream: LogStream) throws(Failure) {
     let address = words.load(stream.head)
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")

@@ -69,11 +69,15 @@ struct WalkPage: ~Copyable {
 
 extension LogStore {
   /// Finds the entries of the next page, whatever their age, and goes on behind them. False: it
-  /// was the last one, and there are none.
+  /// was the last one, and there are none. The lock is not held.
   func step(_ place: inout LogPlace, into found: inout WalkPage) throws(Failure) -> Bool {
     found.removeAll()
     while !place.isAtEnd {
-      guard let page = page(for: place.hash) else { break }
+      guard let page = page(for: place.hash) else {
+        let hash = place.hash
+        try locked { () throws(Failure) in try mend(for: hash) }
+        continue
+      }
       try collect(page, from: place, into: &found)
       if words.load(PageWord.offset(page.number)) == page.word.bits {
         place.next = place.end(ofLevel: page.word.level)

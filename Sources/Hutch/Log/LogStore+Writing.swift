@@ -287,7 +287,8 @@ extension LogStore {
   ) throws(Failure) -> FreeSlot {
     while true {
       guard let page = page(for: hash) else {
-        throw Failure(.corrupt, "the index has no page for a key")
+        try mend(for: hash)
+        continue
       }
       if let slot = freeSlot(page, hash) { return slot }
       try divide(page, at: moment.time)
@@ -335,6 +336,8 @@ extension LogStore {
 
   /// Removes a key's entry, and appends a record of the removal.
   private func remove(_ key: Bytes, _ hash: UInt64, _ found: LogMatch?, at moment: Moment) {
+    // An entry that has lost its slot must not be found again.
+    if found == nil && page(for: hash) == nil { try? mend(for: hash) }
     // A key for whose record no segment has room has never had an entry.
     guard found != nil || needsRecord && LogEntry.removalSize(key: key.count) <= largestEntry
     else { return }
