@@ -911,6 +911,37 @@ TEST(a_log_without_a_limit_fits_a_small_disk) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The file system has bytes, but no file more: entries make room for the files of others, in the
+   log store and in the SQLite store. */
+TEST(a_file_system_without_another_file_takes_values_in_files) {
+  path directory = scratch("disk");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  mount_small(directory.text, "size=24m,nr_inodes=320");
+  for (int kind = 0; kind < 2; kind++) {
+    hutch_options options = log_options();
+    if (kind) options.storage = HUTCH_STORAGE_MIXED;
+    options.inline_threshold = 1000;
+    path place = in_directory(directory.text, kind ? "database" : "log");
+    hutch_cache *cache = open_cache(place.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    for (uint32_t key = 0; key < 400; key++) {
+      if (key % 4 == 3) {
+        hutch_writer *writer = NULL;
+        CHECK_OK(hutch_writer_begin(disk, &key, sizeof key, 0, NULL, &writer));
+        CHECK_OK(hutch_writer_append(writer, place.text, 4000));
+        CHECK_OK(hutch_writer_commit(writer, NULL));
+      } else {
+        CHECK_OK(hutch_put(key % 2 ? cache : disk, &key, sizeof key, place.text, 4000, NULL, NULL));
+      }
+      CHECK_OK(hutch_contains(disk, &key, sizeof key));
+    }
+    CHECK_SOUND(cache);
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(place.text);
+  }
+}
+
 /* Where the index says that it does not count. */
 enum { RECOVERING_OFFSET = 832 };
 

@@ -56,7 +56,17 @@ struct FilePlace {
 extension FileStorage {
   func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
     let place = try filePlace()
-    return try PendingFile.create(suffix, in: place.directory, place.inFlight)
+    // The file system may have no room for the file's folder, and then for the file.
+    var tries = 0
+    while true {
+      do throws(Failure) {
+        return try PendingFile.create(suffix, in: place.directory, place.inFlight)
+      } catch {
+        tries += 1
+        guard error.status == .noSpace, tries < 3 else { throw error }
+      }
+      makeRoom(1)
+    }
   }
 
   func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {

@@ -69,12 +69,17 @@ final class PendingFile {
   ) throws(Failure) -> PendingFile {
     let name = try inFlight.newName(suffix)
     do throws(Failure) {
-      do throws(Failure) {
-        try ContentFiles.write(value, name, in: directory, syncing)
-      } catch {
-        guard error.status == .noSpace else { throw error }
+      // As in `FileStorage.begin`.
+      var tries = 0
+      while true {
+        do throws(Failure) {
+          try ContentFiles.write(value, name, in: directory, syncing)
+          break
+        } catch {
+          tries += 1
+          guard error.status == .noSpace, tries < 3 else { throw error }
+        }
         makingRoom(value.count)
-        try ContentFiles.write(value, name, in: directory, syncing)
       }
     } catch {
       inFlight.end(name)
