@@ -202,6 +202,20 @@ def test_an_interrupt_passes_the_lead_on(cache):
     assert cache.load("k", lambda key: "made") == "made"
 
 
+def test_an_interrupt_is_raised_although_there_is_a_value(cache, monkeypatch):
+    def interrupted(*arguments, fulfil=_loads.fulfil):
+        fulfil(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_loads, "fulfil", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.load("k", lambda key: "made")
+    memoized = cache.memoize(name="memoized")(len)
+    with pytest.raises(KeyboardInterrupt):
+        memoized("abc")
+    assert cache["k"] == "made" and memoized("abc") == 3
+
+
 def test_a_value_that_cannot_be_stored_is_given(directory):
     limits = hutch.TierLimits(max_entry=1000)
     with hutch.Cache(memory=limits) as cache:

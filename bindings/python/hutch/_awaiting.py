@@ -12,7 +12,7 @@ from ctypes import byref, pointer
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, new_token, report
+from ._callbacks import callback, finalizer, new_token, report
 from ._errors import Status, check, described
 from ._library import lib
 from ._settings import PRIORITIES, choice
@@ -100,6 +100,7 @@ class _Task(_structs.TaskPointer):  # type: ignore[misc,valid-type,unused-ignore
 
     _type_ = _structs.TaskHandle
 
+    @finalizer
     def __del__(self, release: Callable[[Any], Any] = lib.hutch_task_release) -> None:
         release(self)
 

@@ -76,6 +76,13 @@ def guarded(function: F) -> F:
     return guard
 
 
+def finalizer(function: F) -> F:
+    """Decorator of a function that Python calls at the end of an object, which can raise nothing:
+    an interrupt of it is raised again on the main thread, as that of a callback."""
+    guard: F = _guard(marked(function))
+    return guard
+
+
 def _guard(function: Any) -> Any:
     def call(*arguments: Any) -> Any:
         try:

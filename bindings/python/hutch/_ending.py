@@ -52,6 +52,11 @@ def forget_cache(number: int) -> None:
     _closings.pop(number, None)
 
 
+def has_ended() -> bool:
+    """Whether the interpreter ends, and all caches are closed."""
+    return _has_ended
+
+
 def pause_if_ended() -> None:
     """Called before a ClosedError is raised. After the interpreter's end a daemon thread stops
     here, as in any other call that needs the interpreter: it has done nothing wrong.

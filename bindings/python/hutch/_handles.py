@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import _ending
+from ._callbacks import finalizer
+
+if TYPE_CHECKING:
+    _Reference = weakref.ref[Any]
+else:
+    _Reference = weakref.ref
 
 
 class Handle:
@@ -25,18 +33,43 @@ def release_with(owner: object, release: Callable[[Any], Any], pointer: Any) -> 
     A garbage collection does so before it calls __del__ of the objects that go with the owner and
     refer to it. If one of them uses the owner, it finds a null handle, which is an error.
     """
-    weakref.finalize(owner, _end, release, pointer).atexit = False
+    last = _Last(owner, _end)
+    last.release, last.pointer = release, pointer
+    _lasts[id(last)] = last
 
 
+class _Last(_Reference):
+    """A reference to an owner, and what is released after it.
+
+    weakref.finalize has no place for the guard of a finalizer.
+    """
+
+    __slots__ = ("pointer", "release")
+
+    release: Callable[[Any], Any]
+    pointer: Any
+
+
+# Those whose owner is there.
+_lasts: dict[int, _Last] = {}
+
+
+@finalizer
 def _end(
-    release: Callable[[Any], Any],
-    pointer: Any,
+    last: _Last,
+    lasts: dict[int, _Last] = _lasts,
+    ending: Any = _ending,
     cast: Callable[..., Any] = ctypes.cast,
     address_of: Callable[[Any], Any] = ctypes.c_void_p.from_buffer,
 ) -> None:
-    handle = cast(pointer, type(pointer))
-    address_of(pointer).value = None
-    release(handle)
+    try:
+        id(last)  # Here, or before, an interrupt is raised that has come.
+    finally:
+        lasts.pop(id(last), None)
+        if not ending.has_ended():
+            handle = cast(last.pointer, type(last.pointer))
+            address_of(last.pointer).value = None
+            last.release(handle)
 
 
 class _Ending:
@@ -49,8 +82,11 @@ class _Ending:
         self._kind = kind
         self._release = release
 
+    @finalizer
     def __del__(self, cast: Callable[..., Any] = ctypes.cast) -> None:
-        self._release(cast(self._address, self._kind))
+        release = getattr(self, "_release", None)  # An interrupt may have ended __init__.
+        if release is not None:
+            release(cast(self._address, self._kind))
 
 
 class Owner:
@@ -73,5 +109,10 @@ class Owner:
     def pointer(self) -> Any:
         return ctypes.cast(self._address, self._kind)
 
+    @finalizer
     def __del__(self, make: Callable[..., _Ending] = _Ending) -> None:
-        self._ending = make(self._address, self._kind, self._release)
+        try:
+            self._ending = make(self._address, self._kind, self._release)
+        except BaseException:
+            self._ending = make(self._address, self._kind, self._release)
+            raise

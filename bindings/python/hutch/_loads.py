@@ -106,7 +106,8 @@ def load(
         value = _structs.ValuePointer()
         try:
             _lead(loading, make)
-        except BaseException:
+        except Exception:
+            # No Ctrl-C, which may come when there is a value.
             if lib.hutch_loading_wait(loading, 0, byref(value)) != Status.OK:
                 raise
         else:
