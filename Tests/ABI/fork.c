@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -359,6 +360,51 @@ TEST(a_cache_in_memory_alone_is_two_caches_from_then_on) {
   CHECK_EQUAL(2, count_of(cache));
   CHECK_EQUAL(HUTCH_NO_LIMIT, limits_of(cache).memory.count);
   CHECK_EQUAL(puts, stats_of(cache).memory.puts);
+  CHECK_OK(hutch_close(cache));
+}
+
+enum { REFERENCES = 64 };
+
+typedef struct references {
+  hutch_cache *of[REFERENCES];
+  atomic_int arrived;
+} references;
+
+static void hold_all(void *context, int index) {
+  references *r = context;
+  (void)index;
+  for (int i = 0; i < REFERENCES; i++) {
+    /* Both at the same moment, if there are two cores for them. */
+    atomic_fetch_add(&r->arrived, 1);
+    for (int turns = 1; atomic_load(&r->arrived) < 2 * (i + 1); turns++) {
+      if (turns % 1000 == 0) sched_yield();
+    }
+    CHECK_OK(hutch_hold_files(r->of[i]));
+  }
+}
+
+static void hold_in_child(void *context) {
+  references *r = context;
+  run_threads(2, hold_all, r);
+  for (int i = 0; i < REFERENCES; i++) {
+    CHECK_OK(hutch_unhold_files(r->of[i]));
+    CHECK_OK(hutch_unhold_files(r->of[i]));
+    CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_unhold_files(r->of[i]));
+  }
+}
+
+TEST(threads_of_a_child_hold_files_at_once) {
+  references r = {.arrived = 0};
+  hutch_cache *cache = open_cache(NULL, NULL);
+  for (int i = 0; i < REFERENCES; i++) {
+    r.of[i] = tier_of(cache, HUTCH_TIER_MEMORY);
+    CHECK_OK(hutch_hold_files(r.of[i]));
+  }
+  for (int n = repeats(100); n > 0; n--) await_child(fork_child(hold_in_child, &r));
+  for (int i = 0; i < REFERENCES; i++) {
+    CHECK_OK(hutch_unhold_files(r.of[i]));
+    hutch_cache_release(r.of[i]);
+  }
   CHECK_OK(hutch_close(cache));
 }
 

@@ -408,10 +408,9 @@ final class Handle {
   /// The short path of hits, one that is closed if the calls are not about memory. Lives as long as
   /// the cache.
   private let hits: HitPath
-  /// How often files are held through it. Relaxed: each thread counts its own holds.
-  private let holds = Atomic<Int>(0)
-  /// See Process.forks: the process that these holds belong to.
-  private let holdsForks = Atomic<UInt32>(Process.forks)
+  /// How often files are held through it, and by which process. Relaxed: what is held is counted
+  /// again by the store, under its lock.
+  private let holds = Atomic<UInt64>(0)
 
   init(_ opening: Opening, _ scope: Tiers) {
     self.opening = opening
@@ -454,32 +453,39 @@ final class Handle {
     if scope == .disk && opening.cache.life.storageBelongsToParent { throw opening.refusal }
   }
 
-  /// The parent of this process lets go of the references that it holds.
-  private var holdsOfParent: Bool {
-    Process.isParents(holdsForks.load(ordering: .relaxed)) && holds.load(ordering: .relaxed) > 0
+  /// A word of `holds`: the count below Process.forks. The holds of the parent of this process are
+  /// the parent's to let go of.
+  private static func count(_ holds: UInt64) -> UInt32? {
+    let count = UInt32(truncatingIfNeeded: holds)
+    return count > 0 && Process.isParents(UInt32(holds >> 32)) ? nil : count
+  }
+
+  private static func holds(_ count: UInt32) -> UInt64 {
+    UInt64(Process.forks) << 32 | UInt64(count)
   }
 
   func checkHolds() throws(Failure) {
-    if holdsOfParent {
+    if Handle.count(holds.load(ordering: .relaxed)) == nil {
       throw Failure(.forked, "the files are held by the parent of this process")
     }
   }
 
   func holdFiles() throws(Failure) {
     try cache.holdFiles()
-    if Process.isParents(holdsForks.exchange(Process.forks, ordering: .relaxed)) {
-      holds.store(0, ordering: .relaxed)
+    var held = holds.load(ordering: .relaxed)
+    var isDone = false
+    while !isDone {
+      (isDone, held) = holds.compareExchange(
+        expected: held, desired: Handle.holds((Handle.count(held) ?? 0) &+ 1), ordering: .relaxed)
     }
-    holds.wrappingAdd(1, ordering: .relaxed)
   }
 
   /// False: none is held through this reference.
   func releaseFiles() -> Bool {
-    if holdsOfParent { return false }
     var held = holds.load(ordering: .relaxed)
-    while held > 0 {
+    while let count = Handle.count(held), count > 0 {
       let (isDone, now) = holds.compareExchange(
-        expected: held, desired: held - 1, ordering: .relaxed)
+        expected: held, desired: Handle.holds(count - 1), ordering: .relaxed)
       if isDone {
         cache.releaseFiles()
         return true
