@@ -700,12 +700,11 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
  * cache, as the directory, hutch_set_options, hutch_set_limits and later openings have
  * changed them. No field that the cache has a use for is 0: where an option was not set,
  * its default is there. In a cache in memory, the fields of the disk tier are 0. The
- * flags are those of that opening. The release functions of the clock and the codecs are NULL,
- * so *out can
- * be passed to hutch_open for another directory; the functions and contexts of the clock
- * and the codec are then valid as long as the host keeps them. queue is no reference of the
- * caller's, and is valid as long as the cache; with a queue, workers and queue_length are 0.
- * A view answers as its cache. Since 0.1.
+ * flags are those of that opening. The release functions of the clock and the codecs are
+ * NULL, so *out can be passed to hutch_open for another directory; the functions and
+ * contexts of the clock and the codec are then valid as long as the host keeps them. queue is
+ * no reference of the caller's, and is valid as long as the cache; with a queue, workers and
+ * queue_length are 0. A view answers as its cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out);
 

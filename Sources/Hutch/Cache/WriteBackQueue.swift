@@ -61,7 +61,7 @@ final class WriteBackQueue {
 
   // The last: the instructions that reach the fields before them are shorter.
   /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
-  /// shard's lock; only a lane's is taken under it.
+  /// shard's lock; only those of events, a lane's and the listener's place's, are taken under it.
   private let lock = Lock()
   /// Signalled when a batch has been written while a thread waits for it.
   private let written = Condition()
