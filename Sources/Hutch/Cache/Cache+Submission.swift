@@ -62,19 +62,9 @@ extension Cache {
     // The older value is read before the stripe is taken: the read may call the host's codec.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
-    prepare(&put, storage)
-    if planned.store == .remove && storeDecides(condition, in: scope) {
-      lockDecided(stripe, storage)
-    } else {
-      order.stripes.lock(stripe)
-    }
-    if put.plan.store == .removeIfThere && defersNothing {
-      // A fork came after the plan was made. The listener has been told of this put already.
-      order.stripes.unlock(stripe)
-      put.plan = WritePlan(.through)
-      prepare(&put, storage)
-      order.stripes.lock(stripe)
-    }
+    lock(
+      stripe, for: &put,
+      isDecided: planned.store == .remove && storeDecides(condition, in: scope), storage)
     // A fork may have come while the put was prepared.
     let isLeft = storeDecides(condition, in: scope)
     // Where processes share, the key's counter is read before the store is.
@@ -105,18 +95,7 @@ extension Cache {
     order.stripes.beginChange(stripe)
     // Memory carries out a put that the store decides after the commit (`carryOutDecision`).
     if !put.isUndecided {
-      let counter = put.isAtOnce ? mark : coherence?.mark(hash)
-      let wasDirty = carryOutInMemory(&put, at: moment, counter)
-      switch put.plan.store {
-      case .remove: put.result.disk = .removed
-      case .removeIfThere:
-        put.result.disk = put.result.memory == .stored ? .deferred : .removed
-        put.write.need = put.pending == nil ? .ifHeld : .ifHeldOrUntold
-        // The put of a dirty entry has removed the store's entry. That holds once its removal is
-        // committed.
-        if wasDirty && !review.isUnderWay { put.write.need = .ifPending }
-      case .put, .nothing: break
-      }
+      carryOut(&put, at: moment, put.isAtOnce ? mark : coherence?.mark(hash))
     }
     if condition.kind == .version && entry.created < moment.time {
       // An increment keeps `created`, and is an access.
@@ -127,6 +106,21 @@ extension Cache {
     if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
     put.isGiven = true
     put.state = order.submit(&put.write, to: storage, at: moment, isInChange: true)
+  }
+
+  /// Prepares a put, and takes its stripe. `isDecided`: see `lockDecided`.
+  private func lock(
+    _ stripe: Int, for put: inout SubmittedPut, isDecided: Bool, _ storage: any Storage
+  ) {
+    prepare(&put, storage)
+    if isDecided { lockDecided(stripe, storage) } else { order.stripes.lock(stripe) }
+    if put.plan.store == .removeIfThere && defersNothing {
+      // A fork came after the plan was made. The listener has been told of this put already.
+      order.stripes.unlock(stripe)
+      put.plan = WritePlan(.through)
+      prepare(&put, storage)
+      order.stripes.lock(stripe)
+    }
   }
 
   /// Makes the write of a value for the store. No lock is held.
@@ -144,6 +138,22 @@ extension Cache {
     if let late, order.isOvertaken(late, tag: entry.extended.tag) { return .superseded }
     return try failedCondition(
       condition, entry.key, hash, at: moment, in: scope, inOrder: true)
+  }
+
+  /// Carries out in memory a put whose stripe is held and in a change, and says what of it is left
+  /// to the store. `counter`: the key's, where processes share.
+  private func carryOut(_ put: inout SubmittedPut, at moment: Moment, _ counter: UInt32?) {
+    let wasDirty = carryOutInMemory(&put, at: moment, counter)
+    switch put.plan.store {
+    case .remove: put.result.disk = .removed
+    case .removeIfThere:
+      put.result.disk = put.result.memory == .stored ? .deferred : .removed
+      put.write.need = put.pending == nil ? .ifHeld : .ifHeldOrUntold
+      // The put of a dirty entry has removed the store's entry. That holds once its removal is
+      // committed.
+      if wasDirty && !review.isUnderWay { put.write.need = .ifPending }
+    case .put, .nothing: break
+    }
   }
 
   /// The part in memory of a put whose stripe is held, between `beginChange` and `endChange`.

@@ -378,10 +378,7 @@ extension Cache {
     return true
   }
 
-  private func touch(
-    _ key: Bytes, _ new: inout NewTimes, in scope: Tiers
-  ) throws(Failure) -> Bool {
-    let moment = new.moment
+  private func touch(_ key: Bytes, _ new: inout NewTimes, in scope: Tiers) throws(Failure) -> Bool {
     let hash = memory.hash(key)
     guard storage != nil else {
       // An entry may grow with its times, so that it or others are evicted.
@@ -389,45 +386,47 @@ extension Cache {
       return try touchInMemory(key, hash, &new)
     }
     if scope == .memory {
-      return try withStorage { (_) throws(Failure) in
-        try touchInMemory(key, hash, &new)
-      }
+      return try withStorage { (_) throws(Failure) in try touchInMemory(key, hash, &new) }
     }
     return try withStorage { (storage) throws(Failure) in
-      if coherence != nil {
-        return try touchShared(key, hash, &new, in: scope, storage)
-      }
-      let stripe = Stripes.index(of: hash)
-      while true {
-        order.stripes.lock(stripe)
-        if let done = try writeBack.touchDirty(key, hash, &new, in: scope, storage) {
-          if done { return true }
-        } else {
-          break
-        }
-      }
-      var isInMemory = false
-      let named = try order.stripes.holding(stripe) { () throws(Failure) -> Block? in
-        if scope == .whole, let named = try touchResident(key, hash, &new, storage) {
-          isInMemory = true
-          return named
-        }
-        // An entry that memory has staged since `touchDirty` was not on disk then.
-        guard let stored = try storage.info(key, hash, at: moment) else { return nil }
-        let named = try touchBlock(key, new.set(stored))
-        if scope == .disk { dropCopy(key, hash, at: moment) }
+      coherence == nil
+        ? try touchInStore(key, hash, &new, in: scope, storage)
+        : try touchShared(key, hash, &new, in: scope, storage)
+    }
+  }
+
+  /// A touch where processes do not share. Not of memory alone.
+  private func touchInStore(
+    _ key: Bytes, _ hash: UInt64, _ new: inout NewTimes, in scope: Tiers, _ storage: any Storage
+  ) throws(Failure) -> Bool {
+    let moment = new.moment
+    let stripe = Stripes.index(of: hash)
+    while true {
+      order.stripes.lock(stripe)
+      guard let done = try writeBack.touchDirty(key, hash, &new, in: scope, storage) else { break }
+      if done { return true }
+    }
+    var isInMemory = false
+    let named = try order.stripes.holding(stripe) { () throws(Failure) -> Block? in
+      if scope == .whole, let named = try touchResident(key, hash, &new, storage) {
+        isInMemory = true
         return named
       }
-      guard let entry = named.unowned else {
-        order.stripes.unlock(stripe)
-        return false
-      }
-      let result = commitTouch(entry, hash, at: moment, to: storage, isInChange: isInMemory)
-      _ = consume named
-      if let failure = result.failure { throw failure }
-      // The store may have dropped its entry since the look, or have found it damaged.
-      return isInMemory || result.existed
+      // An entry that memory has staged since `touchDirty` was not on disk then.
+      guard let stored = try storage.info(key, hash, at: moment) else { return nil }
+      let named = try touchBlock(key, new.set(stored))
+      if scope == .disk { dropCopy(key, hash, at: moment) }
+      return named
     }
+    guard let entry = named.unowned else {
+      order.stripes.unlock(stripe)
+      return false
+    }
+    let result = commitTouch(entry, hash, at: moment, to: storage, isInChange: isInMemory)
+    _ = consume named
+    if let failure = result.failure { throw failure }
+    // The store may have dropped its entry since the look, or have found it damaged.
+    return isInMemory || result.existed
   }
 
   /// Touches memory's entry, for a touch that then goes to the store too, and returns the block for

@@ -301,9 +301,7 @@ struct SegmentedQueue: ~Copyable {
         for _ in 0..<uses { sketch.increment(entries.key(head)) }
       }
       if uses >= 2 {
-        window.pop(head, entries)
-        entries.set(place, uses: 0)
-        pushMain(head, mode, sketch, entries)
+        promote(head, at: place, mode, sketch, entries)
         if let candidate = mainCandidate(mode, sparing: spared, sketch, entries, ahead) {
           return candidate
         }
@@ -316,22 +314,40 @@ struct SegmentedQueue: ~Copyable {
         window.push(head, at: now, entries)
         continue
       case .duel:
-        if let rival = mainCandidate(mode, sparing: spared, sketch, entries, ahead) {
-          let (ours, theirs) = compare(
-            sketch.estimate(entries.key(head)), entries.link(head).pointee.costClass,
-            sketch.estimate(entries.key(rival.slot)), entries.link(rival.slot).pointee.costClass)
-          if ours > theirs || (ours == theirs && uses > 0) {
-            window.pop(head, entries)
-            entries.set(place, uses: 0)
-            pushMain(head, mode, sketch, entries)
-            return rival
-          }
+        if let rival = mainCandidate(mode, sparing: spared, sketch, entries, ahead),
+          isWorthMore(head, than: rival.slot, isUsed: uses > 0, sketch, entries)
+        {
+          promote(head, at: place, mode, sketch, entries)
+          return rival
         }
       default: break
       }
       ghosts.insert(entries.ghost(head))
       return Victim(slot: head, place: place)
     }
+  }
+
+  /// Moves the window's first entry to the main queue.
+  @inline(__always)
+  private mutating func promote(
+    _ head: Slot, at place: Table.Place, _ mode: Mode, _ sketch: borrowing FrequencySketch,
+    _ entries: borrowing Entries
+  ) {
+    window.pop(head, entries)
+    entries.set(place, uses: 0)
+    pushMain(head, mode, sketch, entries)
+  }
+
+  /// Who stays: the window's first entry, or the main queue's candidate.
+  @inline(__always)
+  private mutating func isWorthMore(
+    _ head: Slot, than rival: Slot, isUsed: Bool, _ sketch: borrowing FrequencySketch,
+    _ entries: borrowing Entries
+  ) -> Bool {
+    let (worth, rivals) = compare(
+      sketch.estimate(entries.key(head)), entries.link(head).pointee.costClass,
+      sketch.estimate(entries.key(rival)), entries.link(rival).pointee.costClass)
+    return worth > rivals || (worth == rivals && isUsed)
   }
 
   /// From the first to go on, about.

@@ -99,25 +99,42 @@ extension Shard {
     // The policy may have changed since the path was found open.
     if _slowPath(ages.any || !policy.isAdaptive) { return .unusual }
     // The first entry of a shard goes the long way.
-    guard var route = entries.table.route(hash) else { return .unusual }
-    var isAbsent = false
-    var place = entries.table.firstGuess(route, isAbsent: &isAbsent)
-    if !isAbsent {
-      // The value's memory is asked for before the key's is read.
-      let block = place?.pointee.blockIfAny
-      block?.prefetchValue()
-      if !(block?.hasKey(key, keySize) ?? false) {
-        place = entries.table.find(Bytes(start: key, count: keySize), hash)
-      }
-      if let place {
-        let value = Bytes(start: value, count: valueSize)
-        let isDone =
-          _fastPath(extended.count == 0)
-          ? overwritePlain(place, value, hash, created: created, versions)
-          : overwriteExtended(place, value, extended, hash, created: created, versions)
-        return isDone ? .done : .unusual
-      }
+    guard let route = entries.table.route(hash) else { return .unusual }
+    if let place = placeShortly(key, keySize, hash, route) {
+      let value = Bytes(start: value, count: valueSize)
+      let isDone =
+        _fastPath(extended.count == 0)
+        ? overwritePlain(place, value, hash, created: created, versions)
+        : overwriteExtended(place, value, extended, hash, created: created, versions)
+      return isDone ? .done : .unusual
     }
+    return addShortly(
+      key, keySize, value, valueSize, extended, hash, route, created: created, budget, versions,
+      &victims)
+  }
+
+  /// Where the entry of a key is whose value is going to be overwritten.
+  @inline(__always)
+  private func placeShortly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ route: Table.Route
+  ) -> Table.Place? {
+    var isAbsent = false
+    let place = entries.table.firstGuess(route, isAbsent: &isAbsent)
+    if isAbsent { return nil }
+    // The value's memory is asked for before the key's is read.
+    let block = place?.pointee.blockIfAny
+    block?.prefetchValue()
+    if block?.hasKey(key, keySize) ?? false { return place }
+    return entries.table.find(Bytes(start: key, count: keySize), hash)
+  }
+
+  /// The short put of a key that has no entry.
+  @inline(__always)
+  private mutating func addShortly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
+    _ extended: Bytes, _ hash: UInt64, _ found: Table.Route, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
+  ) -> MemoryTier.ShortPut {
     // Expired entries go before live ones: the long path looks for them.
     let room = UnownedBlock.room(keySize, valueSize, extended.count)
     let charge = MemoryTier.charge(ofRoom: room)
@@ -127,6 +144,7 @@ extension Shard {
       return .unusual
     }
     policy.adaptive.prefetch(hash)
+    var route = found
     var fill = entries.table.fill(route)
     if _slowPath(!entries.slab.hasRoom || !route.hasRoom(fill)) {
       do throws(Failure) { _ = try entries.reserve(hash, budget) } catch { return .unusual }
