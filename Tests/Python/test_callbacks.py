@@ -266,14 +266,17 @@ def test_an_interrupt_just_before_any_callback_is_not_lost(interruptible):
     assert called(4) == 8 and calls == [4]
 
 
-@pytest.mark.parametrize("kind", ["view", "owner"])
+@pytest.mark.parametrize("kind", ["view", "task", "owner"])
 def test_an_interrupt_at_the_end_of_an_object_is_not_lost(directory, kind, interruptible):
     """An object ends where nothing can be raised, and what it owns is released all the same."""
     released = []
-    with hutch.Cache(directory) as cache:
+    with hutch.Cache(directory) as cache, hutch.Queue(threads=False) as queue:
         for _ in range(3):
             if kind == "view":
                 ending = [cache.disk]
+            elif kind == "task":
+                ending = [queue.submit(int)]
+                queue.run()
             else:
                 ending = [_handles.Owner(ctypes.c_void_p(8), released.append)]
             before = len(_handles._lasts)
@@ -282,7 +285,7 @@ def test_an_interrupt_at_the_end_of_an_object_is_not_lost(directory, kind, inter
                 list(map(functools.partial.__call__, steps))
                 str.upper(os.fsdecode(b""))
             assert len(_handles._lasts) == before - 1 or kind == "owner"
-    assert [each.value for each in released] == ([] if kind == "view" else [8] * 3)
+    assert [each.value for each in released] == ([8] * 3 if kind == "owner" else [])
 
 
 def open_files():

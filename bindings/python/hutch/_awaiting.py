@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _structs
 from ._callbacks import callback, finalizer, new_token, report
 from ._errors import Status, check, described
+from ._handles import release_with
 from ._library import lib
 from ._settings import PRIORITIES, choice
 from ._values import parts
@@ -71,7 +72,7 @@ class _Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.pointer = _structs.PortPointer()
-        weakref.finalize(self, lib.hutch_port_release, self.pointer).atexit = False
+        release_with(self, lib.hutch_port_release, self.pointer)
         check(lib.hutch_port_create(byref(self.pointer)))
         # In a new context, since the loop keeps it: the caller's has what belongs to its request.
         context = contextvars.Context()

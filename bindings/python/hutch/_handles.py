@@ -111,6 +111,8 @@ class Owner:
 
     @finalizer
     def __del__(self, make: Callable[..., _Ending] = _Ending) -> None:
+        if not hasattr(self, "_address"):  # An interrupt has ended __init__.
+            return
         try:
             self._ending = make(self._address, self._kind, self._release)
         except BaseException:

@@ -9,7 +9,6 @@ import ctypes
 import os
 import threading
 import time
-import weakref
 from ctypes import byref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _structs
 from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status, TimedOutError, check, failure
-from ._handles import Handle
+from ._handles import Handle, release_with
 from ._imports import hint
 from ._library import lib
 from ._settings import PRIORITIES, choice
@@ -110,7 +109,7 @@ class Task(Handle):
             if self._pointer is not None:
                 return
             self._pointer = lib.hutch_task_retain(pointer)
-        weakref.finalize(self, lib.hutch_task_release, self._pointer).atexit = False
+        release_with(self, lib.hutch_task_release, self._pointer)
 
     def _run(self) -> None:
         try:
