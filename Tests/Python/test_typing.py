@@ -111,12 +111,14 @@ def functions_of(module):
 HOMES = {"hutch", "builtins", "typing", "collections", "enum", "abc", "_thread", "contextlib"}
 MODULES = [
     *("hutch", "hutch.http", "hutch.pickling", "hutch.diskcache", "hutch.diskcache.core"),
-    *("hutch.diskcache.pickled", "hutch.diskcache.djangocache"),
-    *[
+    "hutch.diskcache.pickled",
+]
+if os.environ.get("HUTCH_LONG"):  # To import the frameworks takes two seconds.
+    MODULES.append("hutch.diskcache.djangocache")
+    MODULES += [
         f"hutch.frameworks.{path.stem}"
         for path in Path(hutch.frameworks.__file__).parent.glob("[a-z]*.py")
-    ],
-]
+    ]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="annotations have X | Y")
