@@ -140,7 +140,7 @@ extension Cache {
       condition, entry.key, hash, at: moment, in: scope, inOrder: true)
   }
 
-  /// Carries out in memory a put whose stripe is held and in a change, and says what of it is left
+  /// Carries out in memory a put whose stripe is held and in a change, and sets which part is left
   /// to the store. `counter`: the key's, where processes share.
   private func carryOut(_ put: inout SubmittedPut, at moment: Moment, _ counter: UInt32?) {
     let wasDirty = carryOutInMemory(&put, at: moment, counter)

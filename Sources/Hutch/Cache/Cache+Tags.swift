@@ -130,8 +130,8 @@ extension Cache {
           guard pending[place].isUnmet,
             let next = try submitRemoval(keys[indexes[place]], tagged: tag, in: scope, storage)
           else { break }
-          // What was unmet has no event to wait for, and its place may be behind those of the
-          // keys after this one, which are not finished yet.
+          // An unmet removal has no event to wait for, and its place in the lane may be behind
+          // events of later keys, which this call has yet to finish.
           pending[place] = next
         }
       } catch {

@@ -338,7 +338,7 @@ struct SegmentedQueue: ~Copyable {
     pushMain(head, mode, sketch, entries)
   }
 
-  /// Who stays: the window's first entry, or the main queue's candidate.
+  /// Whether the window's first entry stays, rather than the main queue's candidate.
   @inline(__always)
   private mutating func isWorthMore(
     _ head: Slot, than rival: Slot, isUsed: Bool, _ sketch: borrowing FrequencySketch,
