@@ -1,16 +1,13 @@
 /*
  * Faults: each call on a file fails once, and the cache answers right all the same.
  *
- * The calls of libc that the library and its SQLite make are defined here, in the program, which
- * the dynamic linker asks first. So the library is the one that is shipped, and SQLite's own
- * calls fail too. A run does one script of work, in which the n-th call of a kind fails once;
- * runs go on, with n = 1, 2, 3, ..., until no call was left to fail.
+ * A run does one script of work, in which the n-th call of a kind (failing.h) fails once; runs go
+ * on, with n = 1, 2, 3, ..., until no call was left to fail.
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "failing.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,204 +24,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------- the calls */
-
-/* What a call does, as far as it matters to who may fail how. */
-enum {
-  OPENS = 1,
-  NAMES = 2,
-  WRITES = 4,
-  READS = 8,
-  SYNCS = 16,
-  MAPS = 32,
-  /* Of a range of a file, SQLite's and the directory's; giving one up does not fail. */
-  LOCKS = 64,
-  ALL = 127,
-  /* At a name or an open file. */
-  LOOKS = 128,
-  /* Of the library and of SQLite, by realloc. */
-  MEMORY = 256
-};
-
-static struct {
-  atomic_int calls;   /* calls of these kinds that may fail */
-  atomic_long left;   /* until the one that fails; 0: none does */
-  atomic_int code;    /* errno; 0: a short write */
-  atomic_int fired;
-  atomic_bool lasts;  /* all calls fail from that one on */
-  atomic_bool stops;  /* the process is stopped before that call, which does not fail */
-} fault;
-
-static bool fails(int what) {
-  if (!(atomic_load(&fault.calls) & what)) return false;
-  long left = atomic_load(&fault.left);
-  do {
-    if (left <= 0) return false;
-  } while (!atomic_compare_exchange_weak(&fault.left, &left, left - 1));
-  if (left != 1) return false;
-  atomic_store(&fault.fired, 1);
-  if (atomic_load(&fault.stops)) {
-    raise(SIGSTOP);
-    return false;
-  }
-  if (atomic_load(&fault.lasts)) atomic_store(&fault.left, 1);
-  if (fault.code) errno = fault.code;
-  return true;
-}
-
-/* From here on the n-th of these calls fails, or each from that one on (`lasts`). */
-static void begin_faults(int calls, int code, bool lasts, long n) {
-  fault.calls = calls;
-  fault.code = code;
-  fault.lasts = lasts;
-  fault.fired = 0;
-  fault.left = n;
-}
-
-static void end_faults(void) {
-  fault.left = 0;
-  fault.lasts = false;
-}
-
-#define REAL(name)                                              \
-  static __typeof__(&name) real;                                \
-  if (!real) {                                                  \
-    void *found = dlsym(RTLD_NEXT, #name);                      \
-    memcpy(&real, &found, sizeof real);                         \
-  }
-
-static mode_t mode_of(int flags, va_list list) {
-  return flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
-}
-
-#define OPEN(name, parameters, arguments)                       \
-  int name parameters {                                         \
-    REAL(name)                                                  \
-    va_list list;                                               \
-    va_start(list, flags);                                      \
-    mode_t mode = mode_of(flags, list);                         \
-    va_end(list);                                               \
-    return fails(OPENS) ? -1 : real arguments;                  \
-  }
-OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
-OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
-
-#define CALL(what, type, name, parameters, arguments)           \
-  type name parameters {                                        \
-    REAL(name)                                                  \
-    return fails(what) ? -1 : real arguments;                   \
-  }
-CALL(NAMES, int, renameat, (int a, const char *b, int c, const char *d), (a, b, c, d))
-CALL(NAMES, int, unlink, (const char *path), (path))
-CALL(NAMES, int, unlinkat, (int at, const char *path, int flags), (at, path, flags))
-CALL(NAMES, int, mkdirat, (int at, const char *path, mode_t mode), (at, path, mode))
-CALL(READS, ssize_t, read, (int fd, void *p, size_t n), (fd, p, n))
-CALL(READS, ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
-CALL(READS, ssize_t, pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at))
-CALL(SYNCS, int, fsync, (int fd), (fd))
-CALL(SYNCS, int, fdatasync, (int fd), (fd))
-CALL(LOOKS, int, fstatat, (int at, const char *path, struct stat *state, int flags),
-     (at, path, state, flags))
-CALL(LOOKS, int, fstat, (int fd, struct stat *state), (fd, state))
-CALL(LOOKS, int, fstat64, (int fd, struct stat64 *state), (fd, state))
-CALL(LOOKS, int, stat, (const char *path, struct stat *state), (path, state))
-CALL(LOOKS, int, stat64, (const char *path, struct stat64 *state), (path, state))
-CALL(WRITES, int, ftruncate, (int fd, off_t size), (fd, size))
-CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
-
-void *realloc(void *block, size_t size) {
-  REAL(realloc)
-  return fails(MEMORY) ? NULL : real(block, size);
-}
-
-#define MAP(name, offset)                                       \
-  void *name(void *at, size_t n, int access, int flags, int fd, offset from) { \
-    REAL(name)                                                  \
-    return fd >= 0 && fails(MAPS) ? MAP_FAILED : real(at, n, access, flags, fd, from); \
-  }
-MAP(mmap, off_t)
-MAP(mmap64, off64_t)
-
-static bool takes_lock(int command, const void *argument) {
-  bool is_lock = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
-                 command == F_OFD_SETLKW;
-  return is_lock && ((const struct flock *)argument)->l_type != F_UNLCK;
-}
-
-#define CONTROL(name)                                           \
-  int name(int fd, int command, ...) {                          \
-    REAL(name)                                                  \
-    va_list list;                                               \
-    va_start(list, command);                                    \
-    void *argument = va_arg(list, void *);                      \
-    va_end(list);                                               \
-    if (takes_lock(command, argument) && fails(LOCKS)) return -1; \
-    return real(fd, command, argument);                         \
-  }
-CONTROL(fcntl)
-CONTROL(fcntl64)
-
-/* Of the library's threads. */
-static atomic_int threads_to_fail;
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                   void *context) {
-  REAL(pthread_create)
-  if (atomic_load(&threads_to_fail) > 0) {
-    atomic_fetch_sub(&threads_to_fail, 1);
-    return EAGAIN;
-  }
-  return real(thread, attributes, body, context);
-}
-
-/* A write fails, or writes half. */
-#define WRITE(name, parameters, arguments)                      \
-  ssize_t name parameters {                                     \
-    REAL(name)                                                  \
-    if (fails(WRITES)) {                                        \
-      if (fault.code) return -1;                                \
-      n = (n + 1) / 2;                                          \
-    }                                                           \
-    return real arguments;                                      \
-  }
-WRITE(write, (int fd, const void *p, size_t n), (fd, p, n))
-WRITE(pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
-WRITE(pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
-WRITE(pwritev, (int fd, const struct iovec *p, int n, off_t at), (fd, p, n, at))
-
-/* What is said to be free, of the file system of this inode only; -1: what is. */
-static _Atomic int64_t free_bytes = -1;
-static atomic_ullong asked_of, expected_inode;
-
-#define SPACE(name, type)                                       \
-  int name(int fd, type *out) {                                 \
-    REAL(name)                                                  \
-    int result = real(fd, out);                                 \
-    struct stat state;                                          \
-    if (result == 0 && free_bytes >= 0 && fstat(fd, &state) == 0) { \
-      asked_of = state.st_ino;                                  \
-      if (state.st_ino == expected_inode) out->f_bavail = (fsblkcnt_t)free_bytes / out->f_frsize; \
-    }                                                           \
-    return result;                                              \
-  }
-SPACE(fstatvfs, struct statvfs)
-SPACE(fstatvfs64, struct statvfs64)
-
-/* Listings of folders with content files. */
-static atomic_int listings;
-
-DIR *fdopendir(int fd) {
-  REAL(fdopendir)
-  char link[64], folder[4096];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-  ssize_t size = readlink(link, folder, sizeof folder - 1);
-  folder[size < 0 ? 0 : size] = 0;
-  if (strstr(folder, "/content")) listings++;
-  return real(fd);
-}
 
 /* -------------------------------------------------------------- the model */
 
@@ -926,11 +725,11 @@ TEST(a_cache_is_not_opened_whose_thread_cannot_be_made) {
   path directory = scratch("threads");
   hutch_options options = unlimited_options();
   for (int opening = 0; opening < 3; opening++) {
-    atomic_store(&threads_to_fail, 1);
+    begin_faults(THREADS, EAGAIN, false, 1);
     hutch_cache *cache = NULL;
     CHECK(hutch_open(directory.text, &options, &cache) != HUTCH_OK);
     CHECK(!cache);
-    CHECK_EQUAL(0, atomic_load(&threads_to_fail));
+    CHECK(fault.fired);
     cache = open_cache(directory.text, &options);
     if (opening > 0) CHECK_TEXT(cache, "key", "value");
     CHECK_OK(put_text(cache, "key", "value"));

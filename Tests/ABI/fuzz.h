@@ -1,7 +1,7 @@
 /*
  * fuzz.h - every public function, called at random with right and with wrong arguments
  *
- * fuzz.c has the threads, the callbacks and the case; fuzz_calls.c has the calls. A wrong argument
+ * fuzz.c has the threads and the callbacks; fuzz_calls.c has the calls. A wrong argument
  * is one that a careless host may pass: NULL, a size that no object has, a number that is not
  * defined, a struct of another header. No pointer is wrong.
  */
@@ -12,6 +12,12 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 #define ROOM 4200 /* of a struct: more than the largest that the library accepts */
+
+/* Calls at random, by several threads. When all of them play, one calls `begin`, and `end` is called
+   when none does any more; NULL: neither. Then all that the calls have made is given up: every
+   context is released once, and the directories are whole. Returns how many files belonged to no
+   entry. */
+uint64_t call_at_random(void (*begin)(void), void (*end)(void));
 
 /* What one thread calls with: references of its own. A call that is made within a callback uses
    those of another hand, since a reference must not be released while a call uses it. */
