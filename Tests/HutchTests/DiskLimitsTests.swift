@@ -118,7 +118,7 @@ import Testing
     for i in 3000..<6000 {
       Array("k\(i)".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: disk.moment.time) }
     }
-    try disk.tier.flush(at: disk.moment)
+    try disk.tier.flush()
     disk.time.advance(seconds: 1)
     for i in 0..<1000 { disk.put("n\(i)", [1]) }
     expect(disk.tier.stats.count == 6000)

@@ -34,7 +34,7 @@ import Testing
       case 1, 2: disk.remove(key)
       case 3...5: try disk.touch(key, timeToLive: Int64.random(in: 0...1, using: &random) * 1000)
       case 6: disk.maintain()
-      case 7: try disk.tier.flush(at: disk.moment)
+      case 7: try disk.tier.flush()
       default:
         let size = [10, 500, 2000, 5000][Int.random(in: 0..<4, using: &random)]
         disk.put(key, DiskFixture.bytes(size, seed: seed), timeToIdle: step == 30 ? 1000 : 0)

@@ -124,7 +124,7 @@ import Testing
     }
     // Keys of one length: all are charged the same.
     let each = disk.query("SELECT max(charge) FROM entries")[0][0]
-    try disk.tier.flush(at: disk.moment)
+    try disk.tier.flush()
     _ = try trim(disk, .toCost, amount: UInt64(5000 * each))
     let removed = try trim(disk, .leastRecent, amount: UInt64(1000 * each))
     expect(removed == 4000)
@@ -142,7 +142,7 @@ import Testing
     for i in 0..<300 {
       for _ in 0..<(i % 6) { _ = try disk.get("k\(i)") }
       // Some counts are in the rows, some are not.
-      if i == 150 { try disk.tier.flush(at: disk.moment) }
+      if i == 150 { try disk.tier.flush() }
     }
     let each = disk.query("SELECT max(charge) FROM entries")[0][0]
     expect(try trim(disk, .leastFrequent, amount: UInt64(100 * each)) == 200)

@@ -418,7 +418,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  func flush(at moment: Moment) throws(Failure) {}
+  func flush() throws(Failure) {}
 
   func maintain(at moment: Moment) -> Bool {
     doOwedWork()

@@ -84,7 +84,7 @@ private final class FileMachine {
       _ = storage.maintain(at: now)
       isChanged = false
     case 150..<153:
-      trying { () throws(Failure) in try storage.flush(at: now) }
+      trying { () throws(Failure) in try storage.flush() }
       if durability != .process { least = states.count - 1 }
       isChanged = false
     case 153 where openings.count < 3: open()

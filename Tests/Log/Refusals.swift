@@ -10,8 +10,8 @@ private func checkRefusedLog() {
   var storage: LogStorage? = LogStorage.openAt(scratch.path, .power, TierLimits())
   _ = storage!.write(.put, 1, 1, at: LogStore.moment())
   syncsUntilRefusal = 1
-  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush without the disk")
-  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush after one that failed")
+  check((try? storage!.flush()) == nil, "a flush without the disk")
+  check((try? storage!.flush()) == nil, "a flush after one that failed")
   TestClock.pass(5 * second)
   check(
     !storage!.makesCheckpoint { storage!.maintainAll(at: LogStore.moment()) },
@@ -21,7 +21,7 @@ private func checkRefusedLog() {
   let found = storage!.store!.round(1, at: LogStore.moment())
   check(found == 1, "an entry is lost without a loss of power")
   _ = storage!.write(.put, 2, 1, at: LogStore.moment())
-  trying { () throws(Failure) in try storage!.flush(at: LogStore.moment()) }
+  trying { () throws(Failure) in try storage!.flush() }
   check(storage!.close(lastVersion: 0) == nil, "no clean end")
 }
 
@@ -35,11 +35,11 @@ private func checkRefusedOther() {
   // Without the wait for the disk.
   first.store!.put(2, 1, at: LogStore.moment())
   syncsUntilRefusal = 1
-  check((try? first.flush(at: LogStore.moment())) == nil, "a flush without the disk")
+  check((try? first.flush()) == nil, "a flush without the disk")
   let other = LogStorage.openAt(scratch.path, .process, TierLimits())
   for storage in [other, first] {
     check(
-      (try? storage.flush(at: LogStore.moment())) == nil,
+      (try? storage.flush()) == nil,
       "a process counts on a sync after another one's was refused")
     TestClock.pass(60 * second)
     check(
@@ -60,7 +60,7 @@ private func checkRefusedOther() {
   let last = LogStorage.openAt(scratch.path, .sync, TierLimits())
   check(!last.store!.hasFailedToSync, "a refusal is never made good")
   check(last.store!.round(2, at: LogStore.moment()) == 1, "an entry is lost")
-  trying { () throws(Failure) in try last.flush(at: LogStore.moment()) }
+  trying { () throws(Failure) in try last.flush() }
   check(last.close(lastVersion: 0) == nil, "no clean end")
 }
 

@@ -210,10 +210,9 @@ extension Cache {
 
   func flush() throws(Failure) {
     guard storage != nil else { return }
-    let moment = clock.current
     try withStorage { (storage) throws(Failure) in
       let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
-      try storage.flush(at: moment)
+      try storage.flush()
       if let failure { throw failure }
     }
   }

@@ -86,8 +86,7 @@ final class Copying {
 
   private func flush() throws(Failure) {
     guard policy == .disk else { return }
-    let moment = target.cache.clock.current
-    try target.cache.withStorage { (storage) throws(Failure) in try storage.flush(at: moment) }
+    try target.cache.withStorage { (storage) throws(Failure) in try storage.flush() }
   }
 
   /// The end of the name of the value's file, if it has a file.

@@ -69,7 +69,7 @@ extension DiskTier {
     setResult(of: &write, queued)
   }
 
-  func flush(at moment: Moment) throws(Failure) {
+  func flush() throws(Failure) {
     if members.belongToParent { throw downFailure }
     let barrier = QueuedWrite()
     queue.submit(barrier)

@@ -68,7 +68,7 @@ extension LogStorage {
   }
 
   /// Each write has committed, and access times are where they belong.
-  func flush(at moment: Moment) throws(Failure) {
+  func flush() throws(Failure) {
     look()
     doOwedWork(waits: true)
     let store = try serving()

@@ -182,7 +182,7 @@ protocol Storage: StorageTrimming {
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport
 
   /// Commits the submitted writes, and the access times gathered so far.
-  func flush(at moment: Moment) throws(Failure)
+  func flush() throws(Failure)
 
   /// One slice of deferred work: expired entries, trash, orphans, access times, checkpoint,
   /// reopening. True if there is more to do at once.

@@ -79,7 +79,7 @@ final class FlatStore: Storage {
     at moment: Moment, if isWanted: (Int, Record) -> Bool
   ) throws(Failure) -> TrimSlice { TrimSlice() }
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport { CheckReport() }
-  func flush(at moment: Moment) throws(Failure) {}
+  func flush() throws(Failure) {}
   func maintain(at moment: Moment) -> Bool { false }
   var sharing: StorageSharing { StorageSharing(firstVersion: 1) }
   func apply(_ options: StorageOptions) -> Bool { false }
