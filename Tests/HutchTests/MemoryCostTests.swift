@@ -150,6 +150,8 @@ import Testing
     for number in 0..<1000 as Range<UInt32> {
       _ = try entries.slab.reserve()
       expect(entries.slab.take(0) == Slot(number))
+      // The memory of a slot has what was there before.
+      entries.link(Slot(number)).pointee.tag(costClass: 0, level: 0)
     }
     return entries
   }

@@ -27,6 +27,8 @@ final class Loads {
   /// Chains by hash; a reference of the table's to each flight.
   private let buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
   private static let bucketCount = 1024
+  /// Without loads they take no memory.
+  private static let lineCount = bucketCount * MemoryLayout<Unmanaged<Flight>?>.stride / 64
 
   /// Flights with loadings and without an outcome, in the table or not.
   private var active: Unmanaged<Flight>?
@@ -57,7 +59,8 @@ final class Loads {
   }
 
   static func make(_ order: WriteOrder) throws(Failure) -> Loads {
-    Loads(order, try Allocation.array(Unmanaged<Flight>?.self, bucketCount))
+    let buckets = try Heap.mapLines(lineCount)
+    return Loads(order, buckets.bindMemory(to: Unmanaged<Flight>?.self, capacity: bucketCount))
   }
 
   deinit {
@@ -71,7 +74,7 @@ final class Loads {
         flight.release()
       }
     }
-    free(buckets)
+    Heap.unmap(buckets, lines: Loads.lineCount)
     // One by one: a row that frees itself needs stack for each.
     while oldestFailure != nil { forgetOldestFailure() }
   }

@@ -131,11 +131,18 @@ final class WriteOrder {
   static func make(_ versions: Versions) throws(Failure) -> WriteOrder {
     let staged = try WriteBackQueue.make()
     let stripes = try Stripes()
-    let lines = 1 + bucketCount * MemoryLayout<Bucket>.stride / lineSize
-    return WriteOrder(versions, staged, stripes, try Allocation.lines(lines))
+    return WriteOrder(versions, staged, stripes, try Heap.mapLines(lineCount))
   }
 
-  deinit { free(UnsafeMutableRawPointer(buckets) - WriteOrder.lineSize) }
+  deinit {
+    Heap.unmap(
+      UnsafeMutableRawPointer(buckets) - WriteOrder.lineSize, lines: WriteOrder.lineCount)
+  }
+
+  /// Without reservations most of them take no memory.
+  private static var lineCount: Int {
+    1 + bucketCount * MemoryLayout<Bucket>.stride / lineSize
+  }
 
   // MARK: reservations
 

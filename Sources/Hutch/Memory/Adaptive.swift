@@ -63,6 +63,10 @@ struct Adaptive: ~Copyable {
     nonmutating set { mask.store(newValue, ordering: .relaxed) }
   }
 
+  /// The memory of the policy in all shards, about.
+  @inline(never)
+  var bytes: Int { tuning.sizes &+ ghosts.bytes &<< Int(position.bits) }
+
   // MARK: capacity
 
   /// A tier that may hold so few entries is tuned before it has any.
@@ -128,6 +132,8 @@ struct Adaptive: ~Copyable {
     if _slowPath(wantsCapacity) {
       mode = .number(tuning.contest.leader.load(ordering: .relaxed))
       consider(budget.capacity, count: entries.count)
+      budget.review(
+        with: charge, idle: budget.idle(entries.bytesPerEntry), policyBytes: bytes)
     }
     calls &+= 1
     if _slowPath(selector.generation.load(ordering: .relaxed) != generation) { follow() }

@@ -16,18 +16,28 @@ import Synchronization
 /// charge below what is held, so each evicts a little more for a while, and none much. It raises
 /// it by at most a quarter of its charge. The limit in force is at least a half of the limit, and
 /// all of it once an entry came with a cost of its own, which need not be bytes.
+///
+/// SMALL TIERS. What a tier has at any size, and what the heap may keep, is more than a few percent
+/// of a small limit. So a tier of less than 16 MB pays for all that its memory is more than its
+/// charges and a 16th of the limit. What it pays hardly changes once it is full: it is the `base`
+/// of the limit in force, which is reviewed once in some puts, and no put is slower for it. A tier
+/// of less than half a megabyte does not pay, because little would be left for its entries.
 struct Budget: ~Copyable {
   private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
     let count = Atomic<UInt64>(0)
     let largest = Atomic<UInt64>(0)
-    /// At most `cost`, and on its way to `target`.
+    /// At most `cost`, and on its way to `target`, which is at most `base`.
     let costInForce = Atomic<UInt64>(0)
     let target = Atomic<UInt64>(0)
+    let base = Atomic<UInt64>(0)
     /// The bytes of the slabs and tables of all shards.
     let places = Atomic<Int>(0)
+    /// The limit in force is not `base`.
     let isLowered = Atomic<Bool>(false)
     let hasOwnCosts = Atomic<Bool>(false)
+    /// Counted as a small one in the heap.
+    let isSmall = Atomic<Bool>(false)
   }
 
   private struct Sums: ~Copyable {
@@ -37,6 +47,11 @@ struct Budget: ~Copyable {
 
   /// So many bytes no tier pays for.
   private static var small: Int { 64 << 10 }
+  private static var mostOfSmallTier: UInt64 { 16 << 20 }
+  private static var leastThatPaysAll: UInt64 { 512 << 10 }
+  /// What a memory tier and its cache have before the first entry, and what is touched of the
+  /// library's data.
+  private static var bytesOfEmptyTier: Int { 48 << 10 }
 
   private let memory: UnsafeMutableRawPointer
 
@@ -47,7 +62,10 @@ struct Budget: ~Copyable {
     set(limits)
   }
 
-  deinit { free(memory) }
+  deinit {
+    setSmall(false)
+    free(memory)
+  }
 
   @inline(__always)
   private var limits: UnsafeMutablePointer<Limits> { memory.assumingMemoryBound(to: Limits.self) }
@@ -61,6 +79,8 @@ struct Budget: ~Copyable {
     limits.pointee.cost.store(cost, ordering: .relaxed)
     limits.pointee.costInForce.store(cost, ordering: .relaxed)
     limits.pointee.target.store(cost, ordering: .relaxed)
+    limits.pointee.base.store(cost, ordering: .relaxed)
+    setSmall(cost < Budget.mostOfSmallTier && !hasOwnCosts)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
   }
@@ -70,7 +90,7 @@ struct Budget: ~Copyable {
   @inline(__always) var largestCharge: UInt64 { limits.pointee.largest.load(ordering: .relaxed) }
   var costLimit: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
   @inline(__always)
-  private var costInForce: UInt64 { limits.pointee.costInForce.load(ordering: .relaxed) }
+  var costInForce: UInt64 { limits.pointee.costInForce.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
   /// Of the entries that are there; 0: there is none.
@@ -92,7 +112,24 @@ struct Budget: ~Copyable {
   private var hasOwnCosts: Bool { limits.pointee.hasOwnCosts.load(ordering: .relaxed) }
 
   /// An entry with a cost of its own comes.
-  func noteOwnCost() { limits.pointee.hasOwnCosts.store(true, ordering: .relaxed) }
+  func noteOwnCost() {
+    if hasOwnCosts { return }
+    limits.pointee.hasOwnCosts.store(true, ordering: .relaxed)
+    setSmall(false)
+    // A put with a lowered limit takes the long way, on which the limit comes into force.
+    limits.pointee.base.store(costLimit, ordering: .relaxed)
+    limits.pointee.isLowered.store(true, ordering: .relaxed)
+  }
+
+  /// Whether it is a small tier that pays for all of its memory.
+  private var paysAll: Bool {
+    costLimit >= Budget.leastThatPaysAll && costLimit < Budget.mostOfSmallTier && !hasOwnCosts
+  }
+
+  private func setSmall(_ isSmall: Bool) {
+    if limits.pointee.isSmall.exchange(isSmall, ordering: .relaxed) == isSmall { return }
+    Heap.countSmallTiers(isSmall ? 1 : -1)
+  }
 
   /// Whether the limit in force is, or has to become, another one than the limit.
   @inline(__always)
@@ -112,8 +149,43 @@ struct Budget: ~Copyable {
   }
 
   /// Whether so many idle bytes of the tier are more than nothing much.
-  @inline(__always)
-  func isTooMuch(_ idle: Int) -> Bool { idle > Budget.small && UInt64(idle) > costLimit / 32 }
+  func isTooMuch(_ idle: Int) -> Bool {
+    idle > Budget.small && UInt64(idle) > costLimit / 32
+  }
+
+  /// The bytes in memory because of the tier: its part of the heap, by what it has of the bytes in
+  /// use there, and what is not in the heap. Without holes, which grow when the limit in force is
+  /// lower: `pay` is for them.
+  private func memory(with charge: UInt64, _ policyBytes: Int) -> Int {
+    let (all, room, excess) = Heap.excess
+    let used = max(0, all &- Int(truncatingIfNeeded: charge))
+    // Of the overhead in a charge the heap's header is the block's.
+    let besideBlocks = MemoryTier.overhead - UInt64(HeapSpan.header)
+    let own =
+      limits.pointee.places.load(ordering: .relaxed) &+ policyBytes
+      &+ Int(truncatingIfNeeded: cost &- count &* besideBlocks)
+    let kept = min(room, max(0, all &- used &+ room &+ excess), 1 << 30)
+    let part = own < used ? kept &* max(0, own) / used : kept
+    return min(own, used) &+ part &+ Budget.bytesOfEmptyTier
+  }
+
+  /// Called once in some puts, with the charge of one whose memory has been taken: looks whether
+  /// the limit in force has to change. `policyBytes`: the memory of the policy.
+  @inline(never)
+  func review(with charge: UInt64, idle: Int, policyBytes: Int) {
+    let limit = costLimit
+    var base = limit
+    if paysAll {
+      let beside =
+        memory(with: charge, policyBytes) &- Int(truncatingIfNeeded: cost &+ limit / 16)
+      base &-= min(limit / 2, UInt64(max(0, beside)))
+    }
+    let before = min(limit, limits.pointee.base.load(ordering: .relaxed))
+    let change = base > before ? base - before : before - base
+    let isOff = change > limit / 256 || base == limit && change > 0
+    if isOff { limits.pointee.base.store(base, ordering: .relaxed) }
+    if isOff || isTooMuch(idle) { limits.pointee.isLowered.store(true, ordering: .relaxed) }
+  }
 
   /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: see there. Of
   /// two puts at once one may be without effect.
@@ -126,19 +198,24 @@ struct Budget: ~Copyable {
       limits.pointee.costInForce.store(limit, ordering: .relaxed)
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
-    let (used, excess) = Heap.excess
+    let (used, _, excess) = Heap.excess
     let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
     // Small tiers do not pay for what others have left.
     let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
-    let free = limit / 32 + UInt64(Budget.small)
-    let least = limit - min(limit / 2, lost - min(lost, free))
+    let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
+    // The base of a small tier has what the heap may keep. Evictions leave holes, and the lower the
+    // limit of a small tier is, the more of them.
+    let (free, most) =
+      paysAll ? (limit / 64, limit / 4) : (limit / 32 + UInt64(Budget.small), base / 2)
+    let least = base - min(most, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let target = min(least, before + charge / 4)
     let floor = charge > cost ? 0 : cost - charge
     limits.pointee.target.store(target, ordering: .relaxed)
     // There must be room for this put, once all else has gone.
-    limits.pointee.costInForce.store(min(limit, max(target, floor, charge)), ordering: .relaxed)
-    limits.pointee.isLowered.store(target < limit, ordering: .relaxed)
+    let inForce = min(limit, max(target, floor, charge))
+    limits.pointee.costInForce.store(inForce, ordering: .relaxed)
+    limits.pointee.isLowered.store(inForce != base || target != base, ordering: .relaxed)
   }
 
   /// Takes this much, all or nothing. A sum that no 64 bits hold does not fit either.

@@ -66,13 +66,15 @@ struct FrequencySketch: ~Copyable {
 
   private static func make(_ count: Int) throws(Failure) -> Parts {
     if count == 0 { return Parts() }
-    // Pages that no thread has touched take no memory.
-    let memory = UnsafeMutableRawPointer(try Allocation.array(UInt64.self, count + 8))
+    let memory =
+      isOfHeap(count)
+      ? try Heap.takeLines(count / 8, seed: count)
+      : UnsafeMutableRawPointer(try Allocation.array(UInt64.self, count + 8))
     let line: UnsafeMutableRawPointer
     do throws(Failure) {
       line = try Allocation.lines(1)
     } catch {
-      free(memory)
+      give(memory, count)
       throw error
     }
     let state = line.bindMemory(to: State.self, capacity: 1)
@@ -82,8 +84,15 @@ struct FrequencySketch: ~Copyable {
     return Parts(memory: memory, words: words, state: state)
   }
 
+  /// A large sketch is malloc's, since pages of it that no thread has touched take no memory.
+  private static func isOfHeap(_ count: Int) -> Bool { count <= 8192 }
+
+  private static func give(_ memory: UnsafeMutableRawPointer, _ count: Int) {
+    if isOfHeap(count) { Heap.give(memory) } else { free(memory) }
+  }
+
   deinit {
-    free(memory)
+    if let memory { FrequencySketch.give(memory, wordCount) }
     free(state)
   }
 

@@ -20,11 +20,11 @@ struct Ghosts: ~Copyable {
     let memory = 2 * max(1, capacity)
     bucketCount = (memory + 31) / 32
     places = UInt32((memory + bucketCount - 1) / bucketCount)
-    keys = try Allocation.lines(bucketCount)
+    keys = try Heap.takeLines(bucketCount, seed: bucketCount)
       .bindMemory(to: UInt16.self, capacity: bucketCount * 32)
   }
 
-  deinit { free(keys) }
+  deinit { if let keys { Heap.give(keys) } }
 
   var isNone: Bool { keys == nil }
 

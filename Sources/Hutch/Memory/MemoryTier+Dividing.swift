@@ -1,6 +1,11 @@
 import CSystem
 import Synchronization
 
+/// Once it goes, the heap gives back what no request needs any more.
+struct HeapRest: ~Copyable {
+  deinit { Heap.trim() }
+}
+
 /// The first bits of a key's hash choose its shard. There is one shard at first, so that the
 /// policy is exact, and up to 4,096 entries; then `divide` makes as many as the capacity asks
 /// for, once. Only that changes `bits`, from 0, under the lock of shard 0.
@@ -32,6 +37,7 @@ extension MemoryTier {
     }
     for i in 1..<1 << Int(bits) { makeShard(i, of: bits, ages: first.pointee.ages) }
     let former = rebuild(0, of: bits, from: places)
+    for i in 1..<1 << Int(bits) { shard(i).pointee.review(budget, 0) }
     recent = RecentKeys.make()
     front.set(HitPath.Way(bits: bits))
     lock(0).unlock()

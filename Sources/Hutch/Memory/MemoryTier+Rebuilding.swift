@@ -5,17 +5,17 @@ import CSystem
 /// of its new shard, and of two entries with the same tag the slot tells which one is meant.
 struct EntryPlaces: ~Copyable {
   private let places: UnsafeMutablePointer<(slot: Slot, place: Table.Place)>
+  private let size: Int
   private(set) var count = 0
 
   /// The shard's lock is held. Nil: there is no memory for the list.
   @inline(never)
   init?(_ shard: UnsafeMutablePointer<Shard>) {
     let room = max(1, shard.pointee.entries.count)
-    do throws(Failure) {
-      places = try Allocation.array((slot: Slot, place: Table.Place).self, room)
-    } catch {
-      return nil
-    }
+    // The list is mapped, since malloc would keep memory that is never needed again.
+    size = room * MemoryLayout<(slot: Slot, place: Table.Place)>.stride
+    guard let memory = Heap.map(size) else { return nil }
+    places = memory.bindMemory(to: (slot: Slot, place: Table.Place).self, capacity: room)
     let list = places
     var found = 0
     shard.pointee.policy.forEach(shard.pointee.entries) { slot in
@@ -25,7 +25,7 @@ struct EntryPlaces: ~Copyable {
     count = found
   }
 
-  deinit { free(places) }
+  deinit { munmap(places, size) }
 
   subscript(index: Int) -> (slot: Slot, place: Table.Place) { places[index] }
 }
@@ -72,6 +72,7 @@ extension MemoryTier {
         if word.block.isDirty { watch.onDirty(word.block, word.block.created) }
       }
     }
+    shard.pointee.review(budget, 0)
     budget.release(cost: lostCost, count: lost)
     shard.pointee.evictions.add(lost)
     return FormerEntries(state: old, lost: lost)

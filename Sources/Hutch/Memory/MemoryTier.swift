@@ -104,6 +104,8 @@ final class MemoryTier {
   /// those of `front`.
   private let memory: UnsafeMutableRawPointer
   let mostBits: UInt64
+  /// The last property: what a tier owns is released in the order of its properties.
+  private let rest = HeapRest()
 
   private init(
     _ hash: KeyedHash, _ versions: Versions, _ common: CommonPolicy, _ budget: consuming Budget,
@@ -130,16 +132,16 @@ final class MemoryTier {
     Heap.prepare(cores: cores)
     let common = try CommonPolicy(policy, shardBits: bits)
     let budget = try Budget(limits)
-    let lines = (MemoryTier.stride << Int(bits)) / 64 + ShardLock.lines(ofReaders: 1 << Int(bits))
-    let memory = try Allocation.lines(lines + HitPath.lineCount)
+    let lines = MemoryTier.lines(Int(bits))
+    let memory = try Heap.mapLines(lines)
     let held: HeldCounts
     do throws(Failure) {
       held = try HeldCounts()
     } catch {
-      free(memory)
+      Heap.unmap(memory, lines: lines)
       throw error
     }
-    let front = HitPath(hash, at: memory + lines * 64, shards: memory)
+    let front = HitPath(hash, at: memory + (lines - HitPath.lineCount) * 64, shards: memory)
     self.init(hash, versions, common, budget, held, front, memory, mostBits: bits)
     initialize(lock(0))
     lock(0).forEachReader(initialize)
@@ -156,7 +158,7 @@ final class MemoryTier {
     }
     held.release()
     recent.deallocate()
-    free(memory)
+    Heap.unmap(memory, lines: MemoryTier.lines(Int(mostBits)))
   }
 
   @inline(never)
@@ -188,6 +190,11 @@ final class MemoryTier {
   func share(_ coherence: CoherenceCounters?) { front.coherence = coherence }
 
   // MARK: shards
+
+  /// Of so many shards, of which most tiers use a few, of their readers and of `front`.
+  private static func lines(_ bits: Int) -> Int {
+    (stride / 64) << bits + ShardLock.lines(ofReaders: 1 << bits) + HitPath.lineCount
+  }
 
   static var stride: Int { (ShardLock.size + MemoryLayout<Shard>.size + 63) & ~63 }
 

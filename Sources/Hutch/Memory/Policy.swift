@@ -111,6 +111,11 @@ struct Policy: ~Copyable {
   /// A shard's share of the policy's memory: this, and the rounding of its ghosts.
   static var size: Int { MemoryLayout<Policy>.size + 64 }
 
+  /// The memory of the policy in all shards, at most.
+  func bytes(_ entries: borrowing Entries) -> Int {
+    isAdaptive ? adaptive.bytes : 64 &* ListPolicy.lines(kind) &<< Int(entries.position.bits)
+  }
+
   @inline(never)
   init(_ position: ShardPosition, _ common: CommonPolicy) {
     adaptive = Adaptive(position, common.selector)
@@ -222,25 +227,29 @@ final class CommonPolicy {
   let selector: Selector
   /// The lists of all shards that there may be. Nil: the policy is the default one.
   private let lists: UnsafeMutableRawPointer?
+  private let lines: Int
   /// The one before, while shards may still have it (`MemoryTier.setPolicy`).
   var former: CommonPolicy?
 
   @inline(__always) var isAdaptive: Bool { kind == .adaptive }
 
-  private init(_ kind: EvictionPolicy, _ selector: Selector, _ lists: UnsafeMutableRawPointer?) {
+  private init(
+    _ kind: EvictionPolicy, _ selector: Selector, _ lists: UnsafeMutableRawPointer?, _ lines: Int
+  ) {
     self.kind = kind
     self.selector = selector
     self.lists = lists
+    self.lines = lines
   }
 
   /// Delegates: see Copying.
   convenience init(_ kind: EvictionPolicy, shardBits: UInt32) throws(Failure) {
     let selector = try Selector(shardBits: shardBits)
-    let lines = ListPolicy.lines(kind)
-    self.init(kind, selector, lines == 0 ? nil : try Allocation.lines(lines << Int(shardBits)))
+    let lines = ListPolicy.lines(kind) << Int(shardBits)
+    self.init(kind, selector, lines == 0 ? nil : try Heap.mapLines(lines), lines)
   }
 
-  deinit { free(lists) }
+  deinit { if let lists { Heap.unmap(lists, lines: lines) } }
 
   func lists(ofShard index: Int) -> UnsafeMutablePointer<SlotList>? {
     guard let lists else { return nil }

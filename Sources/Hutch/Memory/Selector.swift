@@ -72,12 +72,16 @@ final class Tuning {
   let isFilling: Bool
   let sketch: FrequencySketch
   let contest: Contest
-
   /// Whether a tier that is full has all it needs.
   var isComplete: Bool { capacity > 0 && !isFilling }
 
   /// Memory, all in; for tests.
   var bytes: Int { sketch.bytes + contest.bytes }
+  /// The same, about, by what does not change.
+  @inline(__always)
+  var sizes: Int {
+    sketch.bytes &+ Contest.emptyBytes &+ Contest.bytesPerEntry &* min(capacity, Shadow.mostEntries)
+  }
 
   private init(
     capacity: Int, weighs: Bool, isFilling: Bool, _ sketch: consuming FrequencySketch,

@@ -34,8 +34,9 @@ struct Shadow: ~Copyable {
     let most = costLimit == 0 ? capacity : 2 * capacity
     var chainCount = 1
     while chainCount < most { chainCount *= 2 }
-    // Zeroed pages that no thread has touched take no memory.
-    words = try Allocation.array(Word.self, most + (chainCount + 3) / 4)
+    let wordCount = most + (chainCount + 3) / 4
+    words = try Heap.takeLines((wordCount + 7) / 8, seed: wordCount)
+      .bindMemory(to: Word.self, capacity: wordCount)
     chains = UnsafeMutableRawPointer(words + most).assumingMemoryBound(to: UInt16.self)
     chainMask = UInt32(chainCount - 1)
     entries = Entries(words, countsAccesses: counts)
@@ -48,7 +49,7 @@ struct Shadow: ~Copyable {
     queue.weighs = costLimit != 0
   }
 
-  deinit { free(words) }
+  deinit { Heap.give(words) }
 
   /// Whether the key was there; if not, it is now, unless memory has run out. The lowest bit of a
   /// key is 0.

@@ -121,15 +121,15 @@ extension Shard {
   private mutating func pay(
     with charge: UInt64, _ budget: borrowing Budget, _ departures: inout Departures
   ) -> Bool {
-    if _slowPath(entries.bytes != counted) { countPlaces(budget) }
-    let idle = budget.idle(entries.bytesPerEntry)
+    if _slowPath(puts.value & 15 == 0 || entries.bytes != counted) { review(budget, charge) }
     // Once for all steps of a put: a step that evicts leaves less, so that one put would evict all
-    // at once.
-    guard _slowPath(budget.isPaying || budget.isTooMuch(idle)), !departures.hasPaid else {
+    // at once. But without room for it in an empty tier it would not end.
+    let hasRoom = charge <= budget.costInForce
+    guard _slowPath(budget.isPaying || !hasRoom), !hasRoom || !departures.hasPaid else {
       return false
     }
     departures.hasPaid = true
-    budget.pay(with: charge, idle)
+    budget.pay(with: charge, budget.idle(entries.bytesPerEntry))
     guard Heap.isTight || entries.table.isSparse else { return false }
     tighten(charge)
     return true
@@ -209,10 +209,13 @@ extension Shard {
     setTimes(Slot(block.slot), record, at: now)
   }
 
-  /// Tells the budget of the bytes of slab and table, which seldom change.
+  /// Tells the budget of the bytes of slab and table, which seldom change, and has it look at the
+  /// limit in force.
   @inline(never)
-  private mutating func countPlaces(_ budget: borrowing Budget) {
+  mutating func review(_ budget: borrowing Budget, _ charge: UInt64) {
     budget.addPlaces(entries.bytes &- counted)
     counted = entries.bytes
+    budget.review(
+      with: charge, idle: budget.idle(entries.bytesPerEntry), policyBytes: policy.bytes(entries))
   }
 }

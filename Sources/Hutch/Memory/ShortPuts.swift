@@ -148,6 +148,7 @@ extension Shard {
     var fill = entries.table.fill(route)
     if _slowPath(!entries.slab.hasRoom || !route.hasRoom(fill)) {
       do throws(Failure) { _ = try entries.reserve(hash, budget) } catch { return .unusual }
+      review(budget, 0)
       route = entries.table.route(hash).unsafelyUnwrapped
       fill = entries.table.fill(route)
     }

@@ -82,7 +82,7 @@ struct Slab: ~Copyable {
 
   deinit {
     for i in 0..<chunkCount {
-      free(chunks.unsafelyUnwrapped[i].entries)
+      Heap.give(chunks.unsafelyUnwrapped[i].entries)
       free(chunks.unsafelyUnwrapped[i].times)
     }
     free(chunks)
@@ -258,9 +258,8 @@ struct Slab: ~Copyable {
       chunks = more
       chunkRoom = room
     }
-    // Pages of a chunk that are never used are never touched.
     chunks.unsafelyUnwrapped[chunkCount] = Chunk(
-      entries: try Allocation.bytes(Slab.chunkSize * slotSize), times: nil)
+      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64, seed: chunkCount), times: nil)
     chunkCount += 1
     count(Slab.chunkSize * slotSize)
   }

@@ -10,19 +10,23 @@ import Synchronization
 /// ARENAS. The heap is the process's, and has up to 17 arenas, each with a lock (HeapArena.swift).
 /// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
 /// thread frees is of use to each. Requests from 16 KB on have an arena to themselves: a span that
-/// one of them leaves is there for the next one, whatever its key.
+/// one of them leaves is there for the next one, whatever its key. The others go to one arena at
+/// first, and to two once 2 MB are in use, and so on, because each arena has pages that are not
+/// full. Memory is given back to the arena that it is from.
 ///
 /// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
 /// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
-/// than a 64th of what is in use, a 256th for each arena (at least 16 KB, at most 64 KB), and two
-/// requests of the size that the large ones have (at most a 32nd of what is in use, or 1 MB): a
-/// value that is replaced, or read from disk, finds the pages of the one before it. Larger requests
-/// than 4 MB are mapped each by itself.
+/// than a 64th of what is in use, a 256th for each arena (at least 8 KB, at most 64 KB), and two
+/// requests of the size that the large ones have (at most a 32nd of what is in use, or, unless
+/// there is a small memory tier, 1 MB): a value that is replaced, or read from disk, finds the
+/// pages of the one before it. Larger requests than 4 MB are mapped each by itself. When a memory
+/// tier has gone, regions that nothing uses go back too.
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. When it is more by a 64th of
-/// what is in use and the room of the arenas, the heap is tight, until it is a quarter less. Then
+/// what is in use and the room of the arenas (by half of that if there is a small memory tier), the
+/// heap is tight, until it is a quarter less. Then
 /// puts into the memory tiers move blocks to better places (`tighter`), and look whether their tier
 /// has to pay: see Budget.
 ///
@@ -41,11 +45,14 @@ enum Heap {
   /// Beside the first.
   private static let mostArenas = 16
   /// What an arena may keep for the next requests, at least and at most.
-  private static let leastOfArena = 16 << 10
+  private static let leastOfArena = 8 << 10
   private static let mostOfArena = 64 << 10
+  /// Requests go to one arena more, beside the first, for so many bytes in use.
+  private static let usedOfArena = 1 << 20
 
   private struct State: ~Copyable {
-    /// The number of arenas beside the first, less one; -1: blocks come from malloc.
+    /// The number of arenas beside the first that requests go to, less one; -1: blocks come from
+    /// malloc. A review changes it. Relaxed: any arena can serve a request.
     let mask: Atomic<Int>
     /// The size of the large requests: the last one's, if no larger one was made lately. Relaxed: a
     /// review goes by what it sees.
@@ -60,6 +67,10 @@ enum Heap {
     let searched: Atomic<Int>
     /// The bytes in use at the last step of the search. The thread that searches writes it.
     let usedBefore: Atomic<Int>
+    /// The most arenas beside the first that requests go to; 0: not prepared, or malloc.
+    let most: Atomic<Int>
+    /// The number of small memory tiers (`Budget`).
+    let smallTiers: Atomic<Int>
   }
 
   @inline(__always)
@@ -79,7 +90,8 @@ enum Heap {
     var count = 1
     while count < cores * 2 && count < mostArenas { count *= 2 }
     if isMalloc || getenv("HUTCH_MALLOC") != nil { count = 0 }
-    state.pointee.mask.store(count - 1, ordering: .relaxed)
+    state.pointee.most.store(count, ordering: .relaxed)
+    state.pointee.mask.store(min(count, 1) - 1, ordering: .relaxed)
   }
 
   /// Of a library that is built for AddressSanitizer.
@@ -171,6 +183,15 @@ enum Heap {
     return start + lead
   }
 
+  /// Zeroed cache lines, of which those that nothing touches take no memory. `unmap` with the same
+  /// number frees them.
+  static func mapLines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    guard let memory = map(count * 64) else { throw .noMemory }
+    return memory
+  }
+
+  static func unmap(_ memory: UnsafeMutableRawPointer, lines: Int) { munmap(memory, lines * 64) }
+
   /// The first 8 bytes are the size of the mapping; the header's units are 0.
   @inline(never)
   private static func takeAlone(_ size: Int) -> UnsafeMutableRawPointer? {
@@ -190,12 +211,29 @@ enum Heap {
 
   // MARK: what the heap keeps
 
-  /// Of those that requests go to, the first included.
-  private static var arenaCount: Int { state.pointee.mask.load(ordering: .relaxed) &+ 2 }
+  /// Of those that may have memory, the first included.
+  private static var arenaCount: Int { max(1, state.pointee.most.load(ordering: .relaxed)) &+ 1 }
 
   /// What the heap may keep beside the pages of large requests.
   private static func room(_ used: Int) -> Int {
-    used / 64 &+ arenaCount &* min(mostOfArena, max(leastOfArena, used / 256))
+    let inUse = state.pointee.mask.load(ordering: .relaxed) &+ 2
+    return used / 64 &+ inUse &* min(mostOfArena, max(leastOfArena, used / 256))
+  }
+
+  /// A small memory tier is there from here on, or not any more.
+  static func countSmallTiers(_ change: Int) {
+    state.pointee.smallTiers.wrappingAdd(change, ordering: .relaxed)
+  }
+
+  /// Sets the number of arenas that requests go to. When less is in use, it stays until a quarter
+  /// would do.
+  private static func chooseArenas(_ used: Int) {
+    let count = state.pointee.mask.load(ordering: .relaxed) &+ 1
+    if used > 2 &* count &* usedOfArena && count < state.pointee.most.load(ordering: .relaxed) {
+      state.pointee.mask.store(2 &* count &- 1, ordering: .relaxed)
+    } else if used < count / 2 &* usedOfArena {
+      state.pointee.mask.store(count / 2 &- 1, ordering: .relaxed)
+    }
   }
 
   /// The bytes of spans in use, and of the pages in memory.
@@ -208,22 +246,41 @@ enum Heap {
     return sums
   }
 
-  /// The bytes of spans in use, and by how many bytes the heap has more in memory than those and
-  /// what it may keep.
-  static var excess: (used: Int, excess: Int) {
+  private static var hasSmallTiers: Bool {
+    state.pointee.smallTiers.load(ordering: .relaxed) > 0
+  }
+
+  /// The bytes of spans in use, how many bytes the heap may keep besides, and by how many bytes it
+  /// has more in memory than both.
+  @inline(never)
+  static var excess: (used: Int, room: Int, excess: Int) {
     let (used, resident) = sums
     let ofLarge = 2 &* state.pointee.large.load(ordering: .relaxed)
-    let roomOfLarge = min(ofLarge, max(1 << 20, used / 32))
-    return (used, resident &- used &- room(used) &- roomOfLarge)
+    let roomOfLarge = min(ofLarge, max(hasSmallTiers ? 0 : 1 << 20, used / 32))
+    let room = room(used) &+ roomOfLarge
+    return (used, room, resident &- used &- room)
   }
 
   /// The excess. Notes whether the heap is tight.
   static func review() -> Int {
-    let (used, excess) = self.excess
-    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* room(used)
+    let (used, _, excess) = self.excess
+    chooseArenas(used)
+    // Small tiers answer for what the heap may keep.
+    let most = hasSmallTiers ? room(used) / 2 : room(used)
+    let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* most
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }
     return excess
+  }
+
+  /// A memory tier has gone: gives back what no request needs any more.
+  @inline(never)
+  static func trim() {
+    if state.pointee.mask.load(ordering: .relaxed) < 0 { return }
+    for index in 0..<arenaCount { arena(index).unmapUnused() }
+    for index in 0..<arenaCount {
+      while arena(index).reviewAlone() {}
+    }
   }
 
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.

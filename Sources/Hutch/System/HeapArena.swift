@@ -354,6 +354,8 @@ struct HeapArena {
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
     pages &+= Heap.regionSize
+    // `unmapUnused` looks for arenas with regions.
+    publish()
     insert(span, units, dirty: HeapPages.none)
     return span
   }
@@ -412,6 +414,34 @@ struct HeapArena {
         pages &-= Heap.regionSize
         munmap(span.region, Heap.regionSize)
       }
+    }
+  }
+
+  /// A review that no request asks for. True: it gave back as much as one review may.
+  func reviewAlone() -> Bool {
+    if resident == 0 { return false }
+    lock.lock()
+    defer { lock.unlock() }
+    let before = pages
+    giveBack(excess: Heap.review())
+    return before &- pages >= HeapArena.pagesOfReview &* HeapSpan.page
+  }
+
+  /// Unmaps all regions if no span is in use.
+  func unmapUnused() {
+    // Its pages may never have been touched.
+    if resident == 0 { return }
+    lock.lock()
+    var next = used == 0 ? firstRegion.pointee : nil
+    if next != nil {
+      // All their spans are free ones, and each region is one of them.
+      memset(raw + At.pages, 0, HeapArena.byteCount &- At.pages)
+      publish()
+    }
+    lock.unlock()
+    while let region = next {
+      next = HeapRegion(region).next.pointee
+      munmap(region, Heap.regionSize)
     }
   }
 
