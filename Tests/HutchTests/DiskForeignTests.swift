@@ -199,8 +199,8 @@ import Testing
     let sum = value.withUnsafeBytes { Checksum.xxh3($0) }
     let write = a.write(.put, Array("k".utf8), [])
     let form = ValueForm()
-    form.file = try a.tier.link(
-      source, descriptor, size: 50_000, checksum: sum, FileSuffix())
+    form.file = try PendingFile.link(
+      source, descriptor, size: 50_000, checksum: sum, FileSuffix(), in: a.tier)
     form.isInBlock = false
     expect(form.file != nil)
     write.form = form

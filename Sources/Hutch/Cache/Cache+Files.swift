@@ -75,8 +75,9 @@ extension Cache {
         if use != .copy && !goesIntoMemory { checksum = try source.checksum() }
         if use != .copy {
           try storing(form) { () throws(Failure) in
-            try files.link(
-              path, source.number, size: size, checksum: checksum, spec.suffix ?? FileSuffix())
+            try PendingFile.link(
+              path, source.number, size: size, checksum: checksum, spec.suffix ?? FileSuffix(),
+              in: files)
           }
         }
         // The store copies the block's bytes from there.
@@ -165,16 +166,18 @@ extension Cache {
   private func copy(
     _ source: borrowing SourceFile, to form: ValueForm, _ files: any FileStorage
   ) throws(Failure) {
-    try storing(form) { () throws(Failure) in try files.begin(form.suffix ?? FileSuffix()) }
+    try storing(form) { () throws(Failure) in
+      try PendingFile.begin(form.suffix ?? FileSuffix(), in: files)
+    }
     guard let file = form.file else { return }
     try source.forEachPiece { (piece) throws(Failure) in
       try storing(form) { () throws(Failure) in
-        try files.append(piece, to: file)
+        try file.append(piece, in: files)
         return nil
       }
     }
     try storing(form) { () throws(Failure) in
-      try files.giveName(to: file)
+      try file.giveName(in: files)
       return nil
     }
   }

@@ -98,7 +98,7 @@ final class Writer {
         try inFile { (files) throws(Failure) in
           try flush(to: files)
           if bytes.count > Writer.room {
-            try files.append(bytes, to: file!)
+            try file!.append(bytes, in: files)
           } else {
             try gathered.append(contentsOf: bytes)
           }
@@ -120,8 +120,8 @@ final class Writer {
   }
 
   private func flush(to files: any FileStorage) throws(Failure) {
-    if file == nil { file = try files.begin(spec.suffix ?? FileSuffix()) }
-    try files.append(Bytes(gathered.elements), to: file!)
+    if file == nil { file = try PendingFile.begin(spec.suffix ?? FileSuffix(), in: files) }
+    try file!.append(Bytes(gathered.elements), in: files)
     gathered.removeAll()
   }
 
@@ -141,7 +141,7 @@ final class Writer {
     }
     return try cache.withStorage { (storage) throws(Failure) in
       try flush(to: files)
-      try files.giveName(to: file!)
+      try file!.giveName(in: files)
       let form = ValueForm(suffix: spec.suffix)
       form.file = file
       file = nil

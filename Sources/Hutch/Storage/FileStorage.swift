@@ -9,18 +9,6 @@ protocol FileStorage: AnyObject {
   /// True if the store's limits allow an entry of this size. `extended`: with the tag.
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool
 
-  /// Makes an empty file, which `append` fills and `giveName` ends. The caller passes it on with a
-  /// write; a file whose last reference goes before a write has committed it is deleted.
-  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile
-  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure)
-  func giveName(to file: PendingFile) throws(Failure)
-
-  /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
-  /// impossible here, and nothing has happened.
-  func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
-  ) throws(Failure) -> PendingFile?
-
   /// Where a file is made now. Fails if the store is out of service.
   func filePlace() throws(Failure) -> FilePlace
 
@@ -52,10 +40,15 @@ struct FilePlace {
   let inFlight: FilesInFlight
 }
 
-/// How every store makes its files.
-extension FileStorage {
-  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
-    let place = try filePlace()
+/// How the files of every store are made.
+extension PendingFile {
+  /// Makes an empty file, which `append` fills and `giveName` ends. The caller passes it on with a
+  /// write; a file whose last reference goes before a write has committed it is deleted.
+  @inline(never)
+  static func begin(
+    _ suffix: FileSuffix, in store: any FileStorage
+  ) throws(Failure) -> PendingFile {
+    let place = try store.filePlace()
     // The file system may have no room for the file's folder, and then for the file.
     var tries = 0
     while true {
@@ -65,23 +58,29 @@ extension FileStorage {
         tries += 1
         guard error.status == .noSpace, tries < 3 else { throw error }
       }
-      makeRoom(1)
+      store.makeRoom(1)
     }
   }
 
-  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
-    try file.append(bytes) { makeRoom($0) }
+  @inline(never)
+  func append(_ bytes: Bytes, in store: any FileStorage) throws(Failure) {
+    try append(bytes) { store.makeRoom($0) }
   }
 
-  func giveName(to file: PendingFile) throws(Failure) { try file.giveName(syncing) }
+  @inline(never)
+  func giveName(in store: any FileStorage) throws(Failure) { try giveName(store.syncing) }
 
-  func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
+  /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
+  /// impossible here, and nothing has happened.
+  @inline(never)
+  static func link(
+    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix,
+    in store: any FileStorage
   ) throws(Failure) -> PendingFile? {
-    let place = try filePlace()
+    let place = try store.filePlace()
     return try PendingFile.link(
       path, source, size: size, checksum: checksum, suffix, in: place.directory, place.inFlight,
-      syncing)
+      store.syncing)
   }
 }
 
@@ -111,9 +110,9 @@ func makeFile(
   }
   do throws(Failure) {
     if bytes != nil {
-      let file = try store.begin(form.suffix ?? FileSuffix())
-      try store.append(value, to: file)
-      try store.giveName(to: file)
+      let file = try PendingFile.begin(form.suffix ?? FileSuffix(), in: store)
+      try file.append(value, in: store)
+      try file.giveName(in: store)
       form.file = file
       return true
     }

@@ -69,7 +69,7 @@ final class PendingFile {
   ) throws(Failure) -> PendingFile {
     let name = try inFlight.newName(suffix)
     do throws(Failure) {
-      // As in `FileStorage.begin`.
+      // As in `begin`.
       var tries = 0
       while true {
         do throws(Failure) {
