@@ -288,6 +288,19 @@ private let canCollapse: Bool = {
     expect(Heap.violation() == nil)
   }
 
+  @Test func linesOfAnySizeCanBeGiven() throws {
+    Heap.prepare(cores: 2)
+    // The last ones are mapped by themselves.
+    for count in [1, 5, 1000, 65536, 65537, 100_000] {
+      let lines = try Heap.takeLines(count, seed: count)
+      expect(Int(bitPattern: lines) % 64 == 0)
+      expect(isAll(0, lines, count * 64))
+      memset(lines, 7, count * 64)
+      Heap.give(lines)
+    }
+    expect((try? Heap.takeLines(1 << 60, seed: 1)) == nil)
+  }
+
   @Test func aRequestForTooMuchFails() {
     expect(Heap.take(.max, seed: 0) == nil)
     expect(Heap.take(1 << 60, seed: 0) == nil)

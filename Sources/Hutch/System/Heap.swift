@@ -128,7 +128,11 @@ enum Heap {
   @inline(never)
   static func takeLines(_ count: Int, seed: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let mask = state.pointee.mask.load(ordering: .relaxed)
-    if mask < 0 || count > largest / 64 { return try Allocation.lines(count) }
+    if mask < 0 { return try Allocation.lines(count) }
+    if count > largest / 64 {
+      guard count < 1 << 48, let memory = takeAlone(count &* 64 &+ 48) else { throw .noMemory }
+      return memory + 48
+    }
     let arena = arena(1 &+ seed & mask)
     guard let lines = arena.take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
     memset(lines, 0, count &* 64)
@@ -192,7 +196,8 @@ enum Heap {
 
   static func unmap(_ memory: UnsafeMutableRawPointer, lines: Int) { munmap(memory, lines * 64) }
 
-  /// The first 8 bytes are the size of the mapping; the header's units are 0.
+  /// The first 8 bytes are the size of the mapping; the header's units are 0. The memory begins in
+  /// the mapping's first page.
   @inline(never)
   private static func takeAlone(_ size: Int) -> UnsafeMutableRawPointer? {
     let (room, overflow) = size.addingReportingOverflow(16 + HeapSpan.page - 1)
@@ -205,7 +210,7 @@ enum Heap {
 
   @inline(never)
   private static func giveAlone(_ memory: UnsafeMutableRawPointer) {
-    let start = memory - 16
+    let start = memory - Int(bitPattern: memory) & (HeapSpan.page - 1)
     munmap(start, start.load(as: Int.self))
   }
 
@@ -277,10 +282,7 @@ enum Heap {
   @inline(never)
   static func trim() {
     if state.pointee.mask.load(ordering: .relaxed) < 0 { return }
-    for index in 0..<arenaCount { arena(index).unmapUnused() }
-    for index in 0..<arenaCount {
-      while arena(index).reviewAlone() {}
-    }
+    for index in 0..<arenaCount { arena(index).trim() }
   }
 
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.

@@ -354,7 +354,7 @@ struct HeapArena {
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
     pages &+= Heap.regionSize
-    // `unmapUnused` looks for arenas with regions.
+    // `trim` looks for arenas with regions.
     publish()
     insert(span, units, dirty: HeapPages.none)
     return span
@@ -417,18 +417,8 @@ struct HeapArena {
     }
   }
 
-  /// A review that no request asks for. True: it gave back as much as one review may.
-  func reviewAlone() -> Bool {
-    if resident == 0 { return false }
-    lock.lock()
-    defer { lock.unlock() }
-    let before = pages
-    giveBack(excess: Heap.review())
-    return before &- pages >= HeapArena.pagesOfReview &* HeapSpan.page
-  }
-
-  /// Unmaps all regions if no span is in use.
-  func unmapUnused() {
+  /// Unmaps all regions if no span is in use; else a review that no request asks for.
+  func trim() {
     // Its pages may never have been touched.
     if resident == 0 { return }
     lock.lock()
@@ -437,6 +427,8 @@ struct HeapArena {
       // All their spans are free ones, and each region is one of them.
       memset(raw + At.pages, 0, HeapArena.byteCount &- At.pages)
       publish()
+    } else {
+      giveBack(excess: Heap.review())
     }
     lock.unlock()
     while let region = next {
