@@ -930,6 +930,7 @@ TEST(a_file_system_without_another_file_takes_values_in_files) {
         CHECK_OK(hutch_writer_begin(disk, &key, sizeof key, 0, NULL, &writer));
         CHECK_OK(hutch_writer_append(writer, place.text, 4000));
         CHECK_OK(hutch_writer_commit(writer, NULL));
+        hutch_writer_release(writer);
       } else {
         CHECK_OK(hutch_put(key % 2 ? cache : disk, &key, sizeof key, place.text, 4000, NULL, NULL));
       }

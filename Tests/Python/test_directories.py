@@ -222,22 +222,38 @@ def test_a_newer_format_is_not_touched(directory):
     assert snapshot(directory) == before
 
 
-@pytest.mark.parametrize(
+contents = pytest.mark.parametrize(
     "content", [b"", b"no database at all" * 1000, b"SQLite format 3\0", bytes(8192)]
 )
+
+
+def check_kept_aside(directory, content):
+    kept = [path for path in directory.rglob("*") if path.is_file()]
+    kept.remove(directory / "manifest.sqlite")
+    assert not content or content in [path.read_bytes() for path in kept], "it was not kept aside"
+
+
+@contents
 def test_a_manifest_that_is_no_database_is_set_aside(directory, content):
-    filled(directory)
-    manifest = directory / "manifest.sqlite"
-    manifest.write_bytes(content)
+    filled(directory, "mixed")
+    (directory / "manifest.sqlite").write_bytes(content)
     with hutch.Cache(directory) as cache:
         assert len(cache) == 0 and list(cache) == []
         assert [cache.get(number) for number in range(20)] == [None] * 20
         cache["k"] = b"x" * 50_000
-    if content:
-        kept = [path for path in directory.rglob("*") if path.is_file() and path != manifest]
-        assert content in [path.read_bytes() for path in kept], "it was not kept aside"
+    check_kept_aside(directory, content)
     with hutch.Cache(directory) as cache:
         assert dict(cache.items()) == {"k": b"x" * 50_000}
+
+
+@contents
+def test_a_log_keeps_its_entries_without_the_file_that_names_it(directory, content):
+    filled(directory, "log")
+    (directory / "manifest.sqlite").write_bytes(content)
+    with hutch.Cache(directory) as cache:
+        assert len(cache) == 20 and cache.options().storage == "log"
+        assert [cache[number] for number in range(20)] == [b"x" * (i * 3000) for i in range(20)]
+        check_kept_aside(directory, content)
 
 
 def test_a_directory_with_files_of_others(directory):
