@@ -765,6 +765,29 @@ TEST(a_group_is_cancelled_without_memory) {
   hutch_queue_release(queue);
 }
 
+TEST(deadlines_hold_without_memory) {
+  hutch_queue_options options = {.struct_size = sizeof options, .width = 1};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&options, &queue));
+  CHECK_OK(hutch_queue_suspend(queue));
+  hutch_task *tasks[40];
+  hutch_task_options soon = {.struct_size = sizeof soon, .deadline = HUTCH_MILLISECOND};
+  begin_faults(MEMORY, ENOMEM, true, 2); /* The first call makes room for the thread. */
+  for (int i = 0; i < 40; i++)
+    CHECK_OK(hutch_queue_submit(queue, do_nothing, NULL, NULL, &soon, &tasks[i]));
+  end_faults();
+  for (int i = 0; i < 40; i++) {
+    uint32_t state = 0;
+    hutch_status status = HUTCH_OK;
+    CHECK_OK(hutch_task_wait(tasks[i], 60 * HUTCH_SECOND));
+    CHECK_OK(hutch_task_status(tasks[i], &state, &status));
+    CHECK_STATUS(HUTCH_TIMED_OUT, status);
+    hutch_task_release(tasks[i]);
+  }
+  CHECK_OK(hutch_queue_resume(queue));
+  hutch_queue_release(queue);
+}
+
 /* The kind of file system that a directory seems to be on; 0: its own. */
 static atomic_long file_system;
 

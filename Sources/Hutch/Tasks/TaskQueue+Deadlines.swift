@@ -24,14 +24,14 @@ extension TaskQueue {
   func watch(_ task: TaskPointer) {
     guard task.hasExtras, !task.has(.irrevocable), !task.has(.background) else { return }
     let extras = task.extras
-    guard extras.pointee.deadline != 0, extras.pointee.place < 0 else { return }
+    guard extras.pointee.deadline != 0, !extras.pointee.isWatched else { return }
     extras.pointee.due = extras.pointee.deadline
     deadlines.insert(task)
   }
 
   /// Called under the lock, for a task that waits no longer.
   func unwatch(_ task: TaskPointer) {
-    if task.hasExtras && task.extras.pointee.place >= 0 { deadlines.remove(task) }
+    if task.hasExtras && task.extras.pointee.isWatched { deadlines.remove(task) }
   }
 
   /// Called under the lock: ends the tasks whose deadline has passed, and requeues the parked ones
@@ -142,55 +142,5 @@ extension TaskQueue {
     lock.unlock()
     signal(sleeper)
     TaskQueue.dropAll(drops)
-  }
-}
-
-/// Tasks ordered by their next deadline or due time: a binary heap, in which each task knows its
-/// place. Belongs to the queue, under its lock.
-struct DeadlineHeap: ~Copyable {
-  private var tasks = GrowingArray<TaskPointer>()
-
-  var first: TaskPointer? { tasks.isEmpty ? nil : tasks[0] }
-
-  /// Without memory the task is left out: its turn still comes.
-  mutating func insert(_ task: TaskPointer) {
-    do throws(Failure) { try tasks.append(task) } catch { return }
-    rise(task, tasks.count - 1)
-  }
-
-  mutating func remove(_ task: TaskPointer) {
-    let at = task.extras.pointee.place
-    task.extras.pointee.place = -1
-    guard let last = tasks.popLast(), last != task else { return }
-    rise(last, at)
-    sink(last, last.extras.pointee.place)
-  }
-
-  private func put(_ task: TaskPointer, _ at: Int) {
-    tasks[at] = task
-    task.extras.pointee.place = at
-  }
-
-  private func due(_ at: Int) -> Int64 { tasks[at].extras.pointee.due }
-
-  private func rise(_ task: TaskPointer, _ from: Int) {
-    var at = from
-    while at > 0, due((at - 1) / 2) > task.extras.pointee.due {
-      put(tasks[(at - 1) / 2], at)
-      at = (at - 1) / 2
-    }
-    put(task, at)
-  }
-
-  private func sink(_ task: TaskPointer, _ from: Int) {
-    var at = from
-    while 2 * at + 1 < tasks.count {
-      var child = 2 * at + 1
-      if child + 1 < tasks.count && due(child + 1) < due(child) { child += 1 }
-      guard due(child) < task.extras.pointee.due else { break }
-      put(tasks[child], at)
-      at = child
-    }
-    put(task, at)
   }
 }

@@ -127,9 +127,12 @@ struct TaskExtras {
   var owner: Unmanaged<TaskOwner>?
   /// CLOCK_MONOTONIC; 0: none.
   var deadline: Int64 = 0
-  /// Its place among the deadlines of the queue, or -1; and the time of the next check.
-  var place = -1
+  /// The time of the next check, and the task's place among the queue's deadlines (DeadlineHeap).
   var due: Int64 = 0
+  var dueChild: TaskPointer?
+  var dueNext: TaskPointer?
+  var duePrevious: TaskPointer?
+  var isWatched = false
   /// The hash of the key, or of the identifier.
   var hash: UInt64 = 0
   /// The next task of the same key or identifier.
