@@ -365,7 +365,7 @@ struct LogCheck {
   ) -> UInt64 {
     typealias At = LogEntry.At
     func word(_ offset: Int) -> UInt64 {
-      start.load(fromByteOffset: offset, as: UInt64.self)
+      SharedWords.load(start + offset)
     }
     var sum = Folding.fold(hash ^ secrets.1, word(At.version) ^ secrets.2)
     sum = Folding.fold(
