@@ -40,50 +40,6 @@ struct FilePlace {
   let inFlight: FilesInFlight
 }
 
-/// How the files of every store are made.
-extension PendingFile {
-  /// Makes an empty file, which `append` fills and `giveName` ends. The caller passes it on with a
-  /// write; a file whose last reference goes before a write has committed it is deleted.
-  @inline(never)
-  static func begin(
-    _ suffix: FileSuffix, in store: any FileStorage
-  ) throws(Failure) -> PendingFile {
-    let place = try store.filePlace()
-    // The file system may have no room for the file's folder, and then for the file.
-    var tries = 0
-    while true {
-      do throws(Failure) {
-        return try PendingFile.create(suffix, in: place.directory, place.inFlight)
-      } catch {
-        tries += 1
-        guard error.status == .noSpace, tries < 3 else { throw error }
-      }
-      store.makeRoom(1)
-    }
-  }
-
-  @inline(never)
-  func append(_ bytes: Bytes, in store: any FileStorage) throws(Failure) {
-    try append(bytes) { store.makeRoom($0) }
-  }
-
-  @inline(never)
-  func giveName(in store: any FileStorage) throws(Failure) { try giveName(store.syncing) }
-
-  /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
-  /// impossible here, and nothing has happened.
-  @inline(never)
-  static func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix,
-    in store: any FileStorage
-  ) throws(Failure) -> PendingFile? {
-    let place = try store.filePlace()
-    return try PendingFile.link(
-      path, source, size: size, checksum: checksum, suffix, in: place.directory, place.inFlight,
-      store.syncing)
-  }
-}
-
 /// For `Storage.prepare`: writes the value of a put to a file if the store is to keep it in one
 /// and has none yet. False: that has failed, and the form has the failure.
 @inline(never)
@@ -116,11 +72,9 @@ func makeFile(
       form.file = file
       return true
     }
-    let place = try store.filePlace()
     form.file = try PendingFile.write(
       value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),
-      form.suffix ?? FileSuffix(), in: place.directory, place.inFlight, store.syncing
-    ) { store.makeRoom($0) }
+      form.suffix ?? FileSuffix(), in: store)
     return true
   } catch {
     form.refuse(for: error)

@@ -47,71 +47,92 @@ final class PendingFile {
     inFlight.end(name)
   }
 
-  /// An empty file.
-  static func create(
-    _ suffix: FileSuffix, in directory: Directory, _ inFlight: FilesInFlight
+  /// Makes an empty file, which `append` fills and `giveName` ends. The caller passes it on with a
+  /// write; a file whose last reference goes before a write has committed it is deleted.
+  @inline(never)
+  static func begin(
+    _ suffix: FileSuffix, in store: any FileStorage
   ) throws(Failure) -> PendingFile {
-    let name = try inFlight.newName(suffix)
+    let place = try store.filePlace()
+    let name = try place.inFlight.newName(suffix)
+    var descriptor: Int32 = -1
     do throws(Failure) {
-      return PendingFile(
-        name, directory, inFlight, owning: try ContentFiles.create(name, in: directory), size: 0,
-        checksum: 0, isWhole: false)
+      try findRoom(1, in: store) { () throws(Failure) in
+        descriptor = try ContentFiles.create(name, in: place.directory)
+      }
     } catch {
-      inFlight.end(name)
+      place.inFlight.end(name)
       throw error
     }
+    return PendingFile(
+      name, place.directory, place.inFlight, owning: descriptor, size: 0, checksum: 0,
+      isWhole: false)
   }
 
   /// A whole file with this value.
   static func write(
-    _ value: Bytes, checksum: UInt64, _ suffix: FileSuffix, in directory: Directory,
-    _ inFlight: FilesInFlight, _ syncing: ContentFiles.Syncing, makingRoom: (Int) -> Void
+    _ value: Bytes, checksum: UInt64, _ suffix: FileSuffix, in store: any FileStorage
   ) throws(Failure) -> PendingFile {
-    let name = try inFlight.newName(suffix)
+    let place = try store.filePlace()
+    let name = try place.inFlight.newName(suffix)
     do throws(Failure) {
-      // As in `begin`.
-      var tries = 0
-      while true {
-        do throws(Failure) {
-          try ContentFiles.write(value, name, in: directory, syncing)
-          break
-        } catch {
-          tries += 1
-          guard error.status == .noSpace, tries < 3 else { throw error }
-        }
-        makingRoom(value.count)
+      try findRoom(value.count, in: store) { () throws(Failure) in
+        try ContentFiles.write(value, name, in: place.directory, store.syncing)
       }
     } catch {
-      inFlight.end(name)
+      place.inFlight.end(name)
       throw error
     }
     return PendingFile(
-      name, directory, inFlight, owning: -1, size: value.count, checksum: checksum, isWhole: true)
+      name, place.directory, place.inFlight, owning: -1, size: value.count, checksum: checksum,
+      isWhole: true)
   }
 
-  /// One more name of a file that the host has. Nil: a hard link is impossible here.
+  /// Makes a file. The file system may have no room for the file's folder, and then none for the
+  /// file: the store makes room for so many bytes each time.
+  private static func findRoom(
+    _ bytes: Int, in store: any FileStorage, _ make: () throws(Failure) -> Void
+  ) throws(Failure) {
+    var tries = 0
+    while true {
+      do throws(Failure) {
+        return try make()
+      } catch {
+        tries += 1
+        guard error.status == .noSpace, tries < 3 else { throw error }
+      }
+      store.makeRoom(bytes)
+    }
+  }
+
+  /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
+  /// impossible here, and nothing has happened.
+  @inline(never)
   static func link(
     _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix,
-    in directory: Directory, _ inFlight: FilesInFlight, _ syncing: ContentFiles.Syncing
+    in store: any FileStorage
   ) throws(Failure) -> PendingFile? {
-    let name = try inFlight.newName(suffix)
+    let place = try store.filePlace()
+    let name = try place.inFlight.newName(suffix)
     do throws(Failure) {
-      guard try ContentFiles.link(path, source, name, in: directory, syncing) else {
-        inFlight.end(name)
+      guard try ContentFiles.link(path, source, name, in: place.directory, store.syncing) else {
+        place.inFlight.end(name)
         return nil
       }
     } catch {
-      inFlight.end(name)
+      place.inFlight.end(name)
       throw error
     }
     return PendingFile(
-      name, directory, inFlight, owning: -1, size: size, checksum: checksum, isWhole: true)
+      name, place.directory, place.inFlight, owning: -1, size: size, checksum: checksum,
+      isWhole: true)
   }
 
   private static let pieceSize = 256 << 10
 
-  /// `makingRoom` is asked for so many bytes if the file system is full, once a piece.
-  func append(_ bytes: Bytes, makingRoom: (Int) -> Void) throws(Failure) {
+  /// If the file system is full, the store makes room, once a piece.
+  @inline(never)
+  func append(_ bytes: Bytes, in store: any FileStorage) throws(Failure) {
     let words: StaticString = "cannot write a content file"
     var done = 0
     while done < bytes.count {
@@ -121,7 +142,7 @@ final class PendingFile {
       if !Files.write(piece, to: descriptor, at: size) {
         let failure = Failure.system(words)
         guard failure.status == .noSpace else { throw failure }
-        makingRoom(bytes.count - done)
+        store.makeRoom(bytes.count - done)
         guard Files.write(piece, to: descriptor, at: size) else { throw .system(words) }
       }
       size += piece.count
@@ -130,8 +151,9 @@ final class PendingFile {
   }
 
   /// Gives the file its own name.
-  func giveName(_ syncing: ContentFiles.Syncing) throws(Failure) {
-    try ContentFiles.giveName(descriptor, name, in: directory, syncing)
+  @inline(never)
+  func giveName(in store: any FileStorage) throws(Failure) {
+    try ContentFiles.giveName(descriptor, name, in: directory, store.syncing)
     _ = Descriptor(owning: descriptor)
     descriptor = -1
     checksum = sum.value
