@@ -137,20 +137,22 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
         let moment = clock.current
-        var pending: [OnePut] = []
+        var pending: [Result<OnePut, Failure>] = []
         for index in slice {
           pending.append(
-            submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
+            Result { () throws(Failure) in
+              try submit(keys[index], values[index], spec, at: moment, in: scope, to: storage)
+            })
         }
         for one in pending {
-          if let failure = one.failure {
-            batch.add(failure)
-          } else {
-            finish(&one.put!, in: storage, waits: false)
-            batch.add(one.put!.result)
+          switch one {
+          case .success(let one):
+            finish(&one.put, in: storage, waits: false)
+            batch.add(one.put.result)
+          case .failure(let failure): batch.add(failure)
           }
         }
-        for one in pending { events.awaitDelivery(one.put?.pending) }
+        for case .success(let one) in pending { events.awaitDelivery(one.put.pending) }
         if writeBack.queue.isDue { writeBack.writeDue(storage) }
       }
     }
@@ -169,35 +171,27 @@ extension Cache {
   /// A put that is one of many. It is an object, since an array of such large values copies each of
   /// them several times.
   private final class OnePut {
-    private var block: Block?
-    /// Once it is submitted.
-    var put: SubmittedPut?
-    /// Why it is not.
-    var failure: Failure?
+    private let block: Block
+    var put: SubmittedPut
 
-    func begin(_ block: consuming Block, _ hash: UInt64, _ plan: WritePlan) {
+    init(_ block: consuming Block, _ hash: UInt64, _ plan: WritePlan) {
       put = SubmittedPut(block.unowned, hash, plan)
-      self.block = .some(consume block)
+      self.block = block
     }
   }
 
   private func submit(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Tiers,
     to storage: any Storage
-  ) -> OnePut {
-    let one = OnePut()
-    do throws(Failure) {
-      let target = try target(of: spec.writePolicy, in: scope)
-      let block = try spec.block(key, value, at: moment, wantsChecksum: true)
-      let entry = block.unowned
-      let hash = memory.hash(key)
-      let plan = plan(entry, to: target, spec.suffix, storage)
-      tellWillAdd(entry, hash, in: plan.tiers)
-      one.begin(block, hash, plan)
-      try submit(&one.put!, at: moment, in: scope, to: storage)
-    } catch {
-      one.failure = error
-    }
+  ) throws(Failure) -> OnePut {
+    let target = try target(of: spec.writePolicy, in: scope)
+    let block = try spec.block(key, value, at: moment, wantsChecksum: true)
+    let entry = block.unowned
+    let hash = memory.hash(key)
+    let plan = plan(entry, to: target, spec.suffix, storage)
+    tellWillAdd(entry, hash, in: plan.tiers)
+    let one = OnePut(block, hash, plan)
+    try submit(&one.put, at: moment, in: scope, to: storage)
     return one
   }
 
