@@ -1,6 +1,7 @@
 /* The calls of failing.h. */
 #define _GNU_SOURCE
 #include "failing.h"
+#include "check.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,12 +21,10 @@ struct fault fault;
 /* Of the call that fails. */
 static _Thread_local int code;
 
-/* splitmix64. */
 static bool fails_by_chance(unsigned long one_in) {
-  uint64_t mixed = atomic_fetch_add(&fault.random, 0x9E3779B97F4A7C15);
-  mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
-  mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
-  mixed ^= mixed >> 31;
+  /* The calls of all threads have one sequence: next_random steps by this number. */
+  uint64_t state = atomic_fetch_add(&fault.random, 0x9E3779B97F4A7C15);
+  uint64_t mixed = next_random(&state);
   if (mixed % one_in != 0) return false;
   static const int codes[] = {EIO, ENOSPC, EMFILE, EACCES, ENOMEM, 0};
   code = codes[(mixed >> 40) % (sizeof codes / sizeof *codes)];
