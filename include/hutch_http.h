@@ -25,12 +25,13 @@
  *   hutch_http_task_release(task);
  *   hutch_http_session_release(session);
  *
- * A session has one thread, which is named "hutch-http", blocks all signals, and does all
- * requests of the session. The callbacks of a request are made on that thread, but for the
- * completion if the request names a port or a queue, and for those of a request with
- * HUTCH_HTTP_ANY_THREAD that the cache answers. While a callback runs, no other request
- * of the session continues. hutch_http_task_wait and hutch_http_session_wait return
- * HUTCH_DEADLOCK within a callback of the same session.
+ * A session has one thread, which is named "hutch-http", blocks all signals but those of
+ * faults (see hutch_queue_create), and does all requests of the session. The callbacks of
+ * a request are made on that thread, but for the completion if the request names a port
+ * or a queue, and for those of a request with HUTCH_HTTP_ANY_THREAD that the cache
+ * answers. While a callback runs, no other request of the session continues.
+ * hutch_http_task_wait and hutch_http_session_wait return HUTCH_DEADLOCK within a
+ * callback of the same session.
  *
  * STRINGS. Text ends with NUL and is copied by the call that takes it. A URL is absolute, of
  * the scheme http or https, in ASCII, and has no space. A header's name is a token; its value
@@ -643,9 +644,9 @@ HUTCH_API hutch_status hutch_http_task_metrics(hutch_http_task *task, hutch_http
 
 /*
  * A monitor tells whether the internet, or one host, can be reached. It has one thread, which is
- * named "hutch-reach", blocks all signals, sleeps until the kernel announces that a link, an
- * address or a route has changed (netlink), and makes the monitor's callbacks. It concerns the
- * network namespace of the thread that starts it.
+ * named "hutch-reach", blocks all signals but those of faults, sleeps until the kernel announces
+ * that a link, an address or a route has changed (netlink), and makes the monitor's callbacks. It
+ * concerns the network namespace of the thread that starts it.
  */
 typedef struct hutch_http_reachability hutch_http_reachability; /* a monitor; counted */
 

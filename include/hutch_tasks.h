@@ -243,8 +243,9 @@ enum {
  *
  * *out: a new reference, which hutch_queue_release releases. The queue makes a thread when
  * it first needs it, one for each task that runs at once, and one more if all are busy and
- * there are deadlines. The threads are named "hutch-task" and block all signals. They end
- * when the last reference and the last task are gone.
+ * there are deadlines. The threads are named "hutch-task" and block all signals but those
+ * of faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS), which a handler of the host
+ * may need. They end when the last reference and the last task are gone.
  *
  * One place of the width is for the oldest task that waits, whatever its priority, so that
  * every task runs in the end. The other places are for the task of the highest priority,
