@@ -742,6 +742,23 @@ static hutch_status do_nothing(void *context, hutch_task *task) {
   return HUTCH_OK;
 }
 
+/* Else its completion would never be made. */
+TEST(a_group_does_not_start_whose_queue_cannot_make_a_thread) {
+  hutch_queue_options options = {.struct_size = sizeof options};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&options, &queue));
+  hutch_group *group = NULL;
+  CHECK_OK(hutch_group_create(queue, &group));
+  begin_faults(THREADS, EAGAIN, true, 1);
+  CHECK(hutch_group_start(group, NULL) < 0);
+  CHECK(hutch_group_wait(group, HUTCH_SECOND) < 0);
+  end_faults();
+  CHECK_OK(hutch_group_start(group, NULL));
+  CHECK_OK(hutch_group_wait(group, INT64_MAX));
+  hutch_group_release(group);
+  hutch_queue_release(queue);
+}
+
 TEST(a_group_is_cancelled_without_memory) {
   hutch_queue_options options = {.struct_size = sizeof options, .width = 1};
   hutch_queue *queue = NULL;

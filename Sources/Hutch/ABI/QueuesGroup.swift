@@ -196,12 +196,7 @@ public func hutch_group_start(
     own.release = spec.release
     own.port = spec.port
     own.operation = UInt8(HUTCH_OPERATION_GROUP)
-    let completion = try group.makeCompletion(own)
-    guard group.start(completion) else {
-      completion.drop()
-      return .exists
-    }
-    return .done
+    return try group.start(own) ? .done : .exists
   }
 }
 

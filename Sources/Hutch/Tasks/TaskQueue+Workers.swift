@@ -6,7 +6,7 @@ extension TaskQueue {
 
   /// Called under the lock. Makes the first thread, without which no task would run.
   func makeThread() throws(Failure) {
-    guard hasThreads, threads.isEmpty else { return }
+    guard hasThreads, threads.isEmpty, !isStopping else { return }
     try spawn()
   }
 

@@ -83,17 +83,16 @@ final class WorkGroup {
     queue.post(task)
   }
 
-  /// A completion for `start`, reported as `spec` says.
-  func makeCompletion(_ spec: borrowing TaskSpec) throws(Failure) -> TaskPointer {
-    try TaskPointer.make(spec, for: queue, payload: MemoryLayout<Tally>.size)
-  }
-
-  /// Lets the tasks run. False: the group has been started before, and the caller still has
-  /// `completion`.
-  func start(_ completion: TaskPointer) -> Bool {
+  /// Lets the tasks run, and reports their end as `spec` says. False: the group has been started
+  /// before.
+  func start(_ spec: borrowing TaskSpec) throws(Failure) -> Bool {
+    // A thread that cannot be made later would leave the completion unmade.
+    try queue.lock.withLock { () throws(Failure) in try queue.makeThread() }
+    let completion = try TaskPointer.make(spec, for: queue, payload: MemoryLayout<Tally>.size)
     lock.lock()
     guard !isStarted else {
       lock.unlock()
+      completion.drop()
       return false
     }
     isStarted = true
@@ -139,10 +138,7 @@ final class WorkGroup {
   func wait(_ timeout: Int64) throws(Failure) -> Status {
     if timeout != 0 {
       try queue.checkMayWait()
-      if lock.withLock({ !isStarted }) {
-        let completion = try makeCompletion(TaskSpec())
-        if !start(completion) { completion.drop() }
-      }
+      if lock.withLock({ !isStarted }) { _ = try start(TaskSpec()) }
     }
     guard let task = lock.withLock({ completion }) else { return .wouldBlock }
     return try queue.wait(for: task, timeout)
@@ -211,7 +207,6 @@ extension TaskQueue {
     // After the end of the queue, or of the cache that owns it, there are no threads. The
     // completion is then made here, at the end of a task of another queue.
     let isLate = isStopping && (!hasThreads || exited > 0 || threads.isEmpty)
-    if !isLate { try? makeThread() }
     let sleeper = workerToWake()
     lock.unlock()
     signal(sleeper)
