@@ -579,6 +579,39 @@ TEST_EACH_KIND(a_descriptor_outlives_its_entry) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open_fd(f->cache, KEY("key"), NULL));
 }
 
+/* SQLite opens /dev/null in the place of a closed stream. */
+static bool is_a_stream_a_file(void) {
+  struct stat status;
+  for (int number = 0; number < 3; number++)
+    if (fstat(number, &status) == 0 && !S_ISCHR(status.st_mode)) return true;
+  return false;
+}
+
+TEST(no_file_has_the_number_of_a_standard_stream) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    for (int number = 0; number < 3; number++) close(number);
+    hutch_cache *cache = open_small("cache");
+    bool is_wrong = is_a_stream_a_file();
+    hutch_writer *writer = NULL;
+    CHECK_OK(hutch_writer_begin(cache, KEY("written"), 0, NULL, &writer));
+    void *data = filled(LARGE, LARGE);
+    CHECK_OK(hutch_writer_append(writer, data, LARGE));
+    is_wrong = is_wrong || is_a_stream_a_file();
+    CHECK_OK(hutch_writer_commit(writer, NULL));
+    hutch_writer_release(writer);
+    int file = 0;
+    CHECK_OK(hutch_open_fd(cache, KEY("written"), &file));
+    is_wrong = is_wrong || file < 3;
+    CHECK_OK(hutch_close(cache));
+    _exit(is_wrong);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK_EQUAL(0, status);
+}
+
 TEST(a_descriptor_of_a_damaged_file_is_none) {
   hutch_cache *cache = open_small("cache");
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);

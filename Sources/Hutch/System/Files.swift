@@ -33,6 +33,15 @@ enum Files {
     UnsafeRawPointer(literal.utf8Start).assumingMemoryBound(to: CChar.self)
   }
 
+  /// A descriptor whose number is not that of a standard stream. A host that has closed one may
+  /// still write to it, and would write into a file of the cache.
+  private static func aboveStreams(_ number: Int32) -> Int32? {
+    if _fastPath(number > 2) { return number }
+    let low = Descriptor(owning: number)
+    let high = hutch_duplicate(low.number)
+    return high >= 0 ? high : nil
+  }
+
   /// Nil: `errno` has the reason.
   @inline(never)
   static func open(
@@ -40,7 +49,7 @@ enum Files {
   ) -> Int32? {
     while true {
       let number = hutch_openat(directory, path, flags | O_CLOEXEC, mode)
-      if number >= 0 { return number }
+      if number >= 0 { return aboveStreams(number) }
       if hutch_errno() != EINTR { return nil }
     }
   }
@@ -52,7 +61,7 @@ enum Files {
     let flags = flags | O_CLOEXEC | O_NOFOLLOW
     while true {
       let number = hutch_open_without_links(directory, path, flags, fileMode)
-      if number >= 0 { return number }
+      if number >= 0 { return aboveStreams(number) }
       let code = hutch_errno()
       // A kernel before 5.6, or a sandbox that does not know the call.
       if code == ENOSYS || code == EPERM { break }
