@@ -50,7 +50,9 @@
  *   same handle, unless the function's comment says otherwise. A reference must not be
  *   used after its release. A put that has returned is seen by every later get. No
  *   function waits for a reader, except a put for which a database's log has no room (see THE
- *   DIRECTORY). The library calls no callback while it holds a lock of its own.
+ *   DIRECTORY). The library calls no callback while it holds a lock of its own. A callback
+ *   returns: it does not leave by longjmp or by an exception of C++. A signal handler calls no
+ *   function of the library, and no thread is cancelled (pthread_cancel) within one.
  *
  * The notes at the end of this header describe processes that share a directory, fork,
  * the directory itself, what a crash leaves, and write-on-eviction.
