@@ -360,6 +360,15 @@ def test_files(cache):
         cache.read("none")
 
 
+def test_read_of_what_is_no_file(cache):
+    for value in (b"bytes", "text", 1, 2.5):
+        assert cache.set("a", value, read=True) and cache["a"] == value
+    for value, words in ([1], "open file, not list"), (io.StringIO("a"), "file of bytes"):
+        with pytest.raises(TypeError, match=words):
+            cache.set("b", value, read=True)
+    assert "b" not in cache
+
+
 @pytest.mark.parametrize("value", ["x" * 40_000, ["x" * 40_000], "\u20ac" * 40_000, (b"x" * 40_000,)])
 def test_read_of_large_values_that_are_no_bytes(cache, value):
     cache["a"] = value

@@ -131,6 +131,25 @@ def test_files_go_with_their_entries(named, tmp_path):
     assert not (tmp_path / "named").exists()
 
 
+class Writes(Disk):
+    """Its store writes a file, under a name of Disk's own."""
+
+    def store(self, value, read, key=UNKNOWN):
+        name, path = self.filename(key, value)
+        return self._write(path, [value], "xb"), MODE_BINARY, name, None
+
+
+def test_files_of_a_store_go_with_their_entries(tmp_path):
+    with Cache(tmp_path, disk=Writes, size_limit=2000, cull_limit=0) as cache:
+        for number in range(8):
+            cache.set(number, bytes(300), tag="even" if number % 2 == 0 else "odd")
+        assert cache.read(1).name.endswith(".val") and cache.check() == []
+        assert cache.evict("even") == 4 and cache.cull() == 0
+        del cache[1]
+        assert cache.clear() == 3
+        assert cache.check() == [] and not list(tmp_path.rglob("*.val"))
+
+
 def test_a_call_that_fails_leaves_no_file(named, tmp_path):
     for call in (named.set, named.add):
         with pytest.raises(TypeError):

@@ -10,7 +10,7 @@ import pickle
 import pickletools
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any
 
@@ -99,11 +99,8 @@ class Disk:
     # --------------------------------------------------------------- values
 
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
-        """The stored form of a value, or of the bytes of a file (read)."""
-        if read:
-            if not hasattr(value, "read"):
-                raise TypeError(f"with read the value is an open file, not {type(value).__name__}")
-            return self._store_file(value, key)
+        """The stored form of a value; read: of the bytes of a file, if it is no number, text or
+        bytes."""
         kind = type(value)
         if _is_plain(value):
             return 0, MODE_RAW, None, value
@@ -116,7 +113,7 @@ class Disk:
                 return 0, MODE_RAW, None, value
             data = value.encode("utf-8")
             return self._large(MODE_TEXT, data, value, key)
-        return self._store_object(value, key)
+        return self._store_file(value, key) if read else self._store_object(value, key)
 
     def _store_object(self, value: Any, key: Any) -> Columns:
         try:
@@ -127,12 +124,12 @@ class Disk:
         return self._any_size(MODE_NATURAL, bytes([len(form)]) + form + data, value, key)
 
     def _store_file(self, file: Any, key: Any) -> Columns:
+        if not hasattr(file, "read"):
+            raise TypeError(f"with read the value is an open file, not {type(file).__name__}")
         if self._names_files():
             name, path = self.filename(key, file)
-            size = self._write(path, iter(lambda: file.read(_PIECE), b""), "xb")
-            return size, MODE_BINARY, name, None
-        data = b"".join(iter(lambda: file.read(_PIECE), b""))
-        return 0, MODE_BINARY, None, data
+            return self._write(path, _pieces(file), "xb"), MODE_BINARY, name, None
+        return 0, MODE_BINARY, None, b"".join(_pieces(file))
 
     def _any_size(self, mode: int, data: bytes, value: Any, key: Any) -> Columns:
         if len(data) < self.min_file_size:
@@ -147,6 +144,11 @@ class Disk:
 
     def _names_files(self) -> bool:
         return type(self).filename is not Disk.filename
+
+    def _may_have_files(self) -> bool:
+        """Whether an entry may have a file, which must go with it: a store of a subclass can write
+        one, and return its name."""
+        return self._names_files() or type(self).store not in (Disk.store, JSONDisk.store)
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         """The value, from its stored form. OSError: its file cannot be read. Unreadable: what is
@@ -246,6 +248,14 @@ def _bytes_of(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise Unreadable(f"bytes are expected, not {type(value).__name__}")
+
+
+def _pieces(file: Any) -> Iterator[bytes]:
+    """The bytes of an open file."""
+    while piece := file.read(_PIECE):
+        if isinstance(piece, str):
+            raise TypeError("with read the value is a file of bytes, and this one reads text")
+        yield piece
 
 
 def _text(data: bytes) -> str:

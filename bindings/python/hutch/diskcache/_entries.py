@@ -61,7 +61,7 @@ class Entries(Base):
         retry: bool = False,
     ) -> bool:
         """Like set, if there is no entry, atomically. False: there is one."""
-        if self._disk._names_files() and key in self:
+        if self._disk._may_have_files() and key in self:
             return False  # Before a file of the same name is written.
         expires = end_of(expire)
         own, columns = self._columns(key, value, read)
@@ -146,7 +146,7 @@ class Entries(Base):
         order = EVICTION_POLICY.get(self.eviction_policy)
         if not most or order is None or store.state.most < self.size_limit:
             return
-        store.correct(self._disk._names_files())
+        store.correct(self._disk._may_have_files())
         if store.volume() >= self.size_limit:
             self._remove_first(store, order, most)
 

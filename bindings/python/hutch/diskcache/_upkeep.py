@@ -73,8 +73,8 @@ class Upkeep(Walks):
 
     def _may_remove_at_once(self, store: Store) -> bool:
         """Whether nothing goes with entries but themselves: no transaction that could bring them
-        back is under way, and the Disk names no files."""
-        return store.undo is None and not self._disk._names_files()
+        back is under way, and no entry has a file."""
+        return store.undo is None and not self._disk._may_have_files()
 
     @_counted()
     def evict(self, tag: Any, retry: bool = False) -> int:
@@ -130,7 +130,7 @@ class Upkeep(Walks):
             return removed
         try:
             with self._transact(retry) as store:
-                store.correct(self._disk._names_files())
+                store.correct(self._disk._may_have_files())
             while self.volume() > self.size_limit:
                 with self._transact(retry) as store:
                     gone = self._remove_first(store, order, 10)
