@@ -360,6 +360,30 @@ TEST(what_is_put_while_the_directory_is_away_stays_in_memory_when_it_is_back) {
   end_pair(&p);
 }
 
+/* Its copies in memory go by numbers that the others do not know. However often it tries, it is not
+   one of them; when they have ended it takes over what they have left. */
+TEST(a_directory_that_others_have_made_again_is_waited_for) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_shared(directory.text);
+  CHECK_OK(put_text(cache, "k", "older"));
+  CHECK(rename(directory.text, scratch("away").text) == 0);
+  let_notice(cache);
+  board *b = map_board(directory.text);
+  process other = start_process("does_as_told", directory.text);
+  await_ready(&other);
+  CHECK_STATUS(HUTCH_OK, tell(b, 'p', "k", "its", 0));
+  for (int i = 0; i < 3; i++) CHECK_STATUS(HUTCH_TIER_DOWN, hutch_check(cache, 0, NULL));
+  CHECK_EQUAL(HUTCH_STATE_DOWN, stats_of(cache).disk.state);
+  CHECK_STATUS(HUTCH_OK, tell(b, 'p', "k", "newest", 0));
+  atomic_store(&b->stop, 1);
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_OK(hutch_check(cache, 0, NULL));
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_TEXT(disk, "k", "newest");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(conditions_are_decided_over_all_processes) {
   pair p = make_pair();
   hutch_put_result result = new_result();

@@ -32,12 +32,10 @@ extension DiskTier {
     try checkSQLite()
     // Before anything is touched, and again under the lock, when it counts.
     try refuseOthers(directory)
-    let isNew = try members.acquire(directory, options.sharing)
+    let isAlone = try members.enter(directory, options.sharing)
+    if !shared.isHandedOut { hash = shared.hash }
     attachment.begin()
     do throws(Failure) {
-      let isAlone = try members.enter(
-        options.sharing == .shared ? directory : nil, isNew: isNew)
-      if isNew && !shared.isHandedOut { hash = shared.hash }
       let manifest = try openManifest(directory)
       if isAlone {
         try openAlone(manifest, directory)

@@ -47,17 +47,6 @@ final class Membership {
 
   // MARK: locks
 
-  /// Becomes present in a directory. False: it is already.
-  func acquire(_ directory: Directory, _ sharing: Sharing) throws(Failure) -> Bool {
-    if lock?.belongs(to: directory) ?? false { return false }
-    let new = try WriterLock(directory)
-    // The file is the same one if a look at it failed: the new lock must not wait for this one.
-    lock?.endTurn()
-    try new.acquire(sharing)
-    use(new)
-    return true
-  }
-
   /// The numbers first: see there.
   func use(_ new: WriterLock?) {
     lockNumber.store(new?.descriptors.file ?? -1, ordering: .releasing)
@@ -72,22 +61,28 @@ final class Membership {
 
   // MARK: opening and closing
 
-  /// Becomes a member, which has the turn from here on. True: there is no other. `file`: where the
-  /// shared state is to be, or nil for memory of this process and its children.
-  func enter(_ file: Directory?, isNew: Bool) throws(Failure) -> Bool {
-    guard let lock else { return true }
-    try lock.beginTurn()
-    let isAlone = lock.isAlone
-    guard isNew else {
-      if isAlone { shared.evenAll() }
-      return isAlone
+  /// Becomes a member of the directory, unless it is one, and has the turn from here on. True:
+  /// there is no other member. Where sharing is EXCLUSIVE, the shared state is memory of this
+  /// process and its children.
+  func enter(_ directory: Directory, _ sharing: Sharing) throws(Failure) -> Bool {
+    if let lock, lock.belongs(to: directory) {
+      try lock.beginTurn()
+      if lock.isAlone { shared.evenAll() }
+      return lock.isAlone
     }
+    let new = try WriterLock(directory)
+    // The file is the same one if a look at it failed: the new lock must not wait for this one.
+    lock?.endTurn()
+    try new.acquire(sharing)
+    let isAlone = new.isAlone
     if shared.isHandedOut && !isAlone {
       // Memory goes by another hash of keys, and by counters that are no more.
       throw Failure(.busy, "other processes have made the directory again")
     }
-    try shared.map(file, isAlone: isAlone)
+    try shared.map(sharing == .shared ? directory : nil, isAlone: isAlone)
     if !isAlone { shared.members += 1 }
+    // A try that has failed before leaves no lock, so the next one does all this again.
+    use(new)
     return isAlone
   }
 
