@@ -830,7 +830,7 @@ HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key
  * answer is HUTCH_NOT_FOUND or a failure. A get that finds the value on disk brings it into
  * memory. An access extends an entry's life only through a time to idle. If the entry is
  * damaged, the call removes it and returns HUTCH_NOT_FOUND. HUTCH_IO: the disk could not be
- * read. Since 0.1.
+ * read, and the entry stays. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
@@ -1979,8 +1979,8 @@ typedef struct hutch_check_report {
  * as reading everything. Readers and writers continue meanwhile, but the database's log may
  * grow beyond its bound. HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO,
  * HUTCH_NO_SPACE, HUTCH_BUSY, HUTCH_TIER_DOWN: the check did not complete. A page of the
- * database that cannot be read is HUTCH_IO and no damage, so nothing is lost for it.
- * Since 0.1.
+ * database or the file of a value that cannot be read is HUTCH_IO and no damage, so nothing
+ * is lost for it. Since 0.1.
  */
 HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 

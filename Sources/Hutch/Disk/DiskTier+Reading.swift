@@ -62,10 +62,10 @@ extension DiskTier {
   ) throws(Failure) -> Bool {
     guard let name = row.file else { return isRight(Bytes(entry.value), row) }
     guard options.checksChecksums else {
-      return try ContentFiles.read(name, into: entry.value, in: directory) == .whole
+      return try ContentFiles.read(name, into: entry.value, in: directory)
     }
     var sum = Checksum.Sum()
-    return try ContentFiles.read(name, into: entry.value, &sum, in: directory) == .whole
+    return try ContentFiles.read(name, into: entry.value, &sum, in: directory)
       && sum.value == row.record.checksum
   }
 
@@ -149,7 +149,7 @@ extension DiskTier {
     let block = try Block.allocate(key: entry.key, record: record)
     let made = block.unowned
     if entry.extendedSize > 0 { made.extendedData.copyMemory(from: Bytes(entry.extendedData)) }
-    guard try ContentFiles.read(file.name, into: made.value, in: file.directory) == .whole,
+    guard try ContentFiles.read(file.name, into: made.value, in: file.directory),
       Checksum.xxh3(Bytes(made.value)) == file.checksum
     else { return nil }
     return block

@@ -175,7 +175,7 @@ extension LogStore {
   /// size.
   private func read(_ entry: LogEntry.Head, into copy: UnownedBlock) throws(Failure) -> Bool {
     guard let file = entry.file else { return false }
-    return try ContentFiles.read(file.name, into: copy.value, in: directory) == .whole
+    return try ContentFiles.read(file.name, into: copy.value, in: directory)
   }
 
   /// True if the key still has this entry. A content file that was not found is lost only in that
@@ -304,9 +304,7 @@ extension LogStore {
     else { return false }
     guard readsValue else { return true }
     let buffer = OutputBuffer()
-    guard try ContentFiles.read(file.name, into: buffer, in: directory) == .whole else {
-      return false
-    }
+    guard try ContentFiles.read(file.name, into: buffer, in: directory) else { return false }
     checksum = Checksum.xxh3(buffer.bytes)
     return true
   }

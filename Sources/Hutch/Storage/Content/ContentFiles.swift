@@ -207,16 +207,11 @@ enum ContentFiles {
     return status.isRegular && status.size == size ? file.take() : nil
   }
 
-  enum ReadResult {
-    case whole
-    /// Not there, or not of this size.
-    case damaged
-  }
-
-  /// Reads a value into its place.
+  /// Reads a value into its place. False: the file is not there, or not of this size. If the disk
+  /// cannot read it, the call fails: the bytes are unknown, and not wrong.
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer, in directory: Directory
-  ) throws(Failure) -> ReadResult {
+  ) throws(Failure) -> Bool {
     try read(name, in: directory) { (size) throws(Failure) in size == target.count ? target : nil }
   }
 
@@ -224,41 +219,35 @@ enum ContentFiles {
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer,
     _ sum: inout Checksum.Sum, in directory: Directory
-  ) throws(Failure) -> ReadResult {
-    guard let number = try open(name, in: directory) else { return .damaged }
+  ) throws(Failure) -> Bool {
+    guard let number = try open(name, ofSize: target.count, in: directory) else { return false }
     let file = Descriptor(owning: number)
-    guard let status = Files.status(of: file.number) else {
-      throw .system("cannot look at a content file")
-    }
-    guard status.isRegular, status.size == target.count else {
-      return .damaged
-    }
     // In pieces that are still in the processor's cache when they are summed.
     var done = 0
     while done < target.count {
       let piece = UnsafeMutableRawBufferPointer(
         rebasing: target[done..<min(target.count, done + (128 << 10))])
-      guard let count = Files.read(file.number, into: piece, at: done) else {
-        return try unread()
-      }
-      guard count == piece.count else { return .damaged }
+      guard try isFilled(piece, from: file.number, at: done) else { return false }
       sum.add(Bytes(piece))
-      done += count
+      done += piece.count
     }
-    return .whole
+    return true
   }
 
-  /// The disk cannot read a block of the file: the value is lost, other values are not.
-  private static func unread() throws(Failure) -> ReadResult {
-    let code = hutch_errno()
-    if code == EIO { return .damaged }
-    throw .system("cannot read a content file", errno: code)
+  /// False: the file has fewer bytes.
+  private static func isFilled(
+    _ target: UnsafeMutableRawBufferPointer, from file: Int32, at offset: Int
+  ) throws(Failure) -> Bool {
+    guard let count = Files.read(file, into: target, at: offset) else {
+      throw .system("cannot read a content file")
+    }
+    return count == target.count
   }
 
   /// Reads a file of any size.
   static func read(
     _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
-  ) throws(Failure) -> ReadResult {
+  ) throws(Failure) -> Bool {
     try read(name, in: directory) { (size) throws(Failure) in
       guard let start = buffer.resize(size) else { throw .noMemory }
       return UnsafeMutableRawBufferPointer(start: start, count: size)
@@ -270,17 +259,14 @@ enum ContentFiles {
   private static func read(
     _ name: ContentName, in directory: Directory,
     into room: (Int) throws(Failure) -> UnsafeMutableRawBufferPointer?
-  ) throws(Failure) -> ReadResult {
-    guard let number = try open(name, in: directory) else { return .damaged }
+  ) throws(Failure) -> Bool {
+    guard let number = try open(name, in: directory) else { return false }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard status.isRegular, let target = try room(status.size) else {
-      return .damaged
-    }
-    guard let count = Files.read(file.number, into: target) else { return try unread() }
-    return count == target.count ? .whole : .damaged
+    guard status.isRegular, let target = try room(status.size) else { return false }
+    return try isFilled(target, from: file.number, at: 0)
   }
 
   /// Unlinks a file that no row has ever named. False: it is not there.
