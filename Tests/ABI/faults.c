@@ -520,6 +520,34 @@ TEST(a_value_whose_file_cannot_be_read_stays) {
     }
 }
 
+/* The row of an entry and that of its tag are written by two statements. */
+TEST(a_tagged_put_without_memory_is_stored_whole_or_not_at_all) {
+  bool fired = true;
+  int failed = 0;
+  for (long n = 1; fired; n++) {
+    path directory = scratch("cache");
+    hutch_options options = unlimited_options();
+    options.storage = HUTCH_STORAGE_MIXED;
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    hutch_put_options tagged = put_options();
+    tagged.tag = "tag";
+    tagged.tag_size = 3;
+    CHECK_OK(put_text(disk, "key", "older"));
+    begin_faults(MEMORY, ENOMEM, false, n);
+    hutch_status status = hutch_put(disk, KEY("key"), KEY("value"), &tagged, NULL);
+    end_faults();
+    fired = fault.fired;
+    failed += status != HUTCH_OK;
+    CHECK_EQUAL(status == HUTCH_OK, CHECK_SOUND(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+  CHECK(failed > 0);
+}
+
 /* The n-th look at a file fails, or all looks from that one on, in a put or in a flush, which looks
    whether the directory is still there. That is not known then, but nothing says that it is gone:
    the store stays in service, and the put is stored and says so. False: no look was left to fail. */

@@ -41,6 +41,8 @@ extension Manifest {
     let block = write.entry!
     let record = block.record
     let id = keepsID ? lastID : lastID + 1
+    // Before the row, since of a put that fails after it the row would stay.
+    let tagging = block.tagSize > 0 ? try tag(write) : nil
     let inserting = try slot == nil ? self.inserting.of(connection) : rewriting.of(connection)
     let place = slot ?? id
     inserting.bind(1, place)
@@ -81,7 +83,7 @@ extension Manifest {
       try inserting.run()
     }
     lastID = id
-    if block.tagSize > 0 { try tag(write) }
+    try tagging?.run()
   }
 
   func delete(_ found: Row) throws(Failure) {

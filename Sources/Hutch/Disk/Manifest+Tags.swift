@@ -3,12 +3,13 @@ import CSQLite
 /// The table of tags: a row for each row of `entries` that has a tag, changed in the same
 /// transaction. An entry without a tag asks nothing of it.
 extension Manifest {
-  /// A put of an entry with a tag.
-  func tag(_ write: QueuedWrite) throws(Failure) {
+  /// The statement that inserts the tag of a put. Where SQLite itself fails to run it, the whole
+  /// transaction is rolled back.
+  func tag(_ write: QueuedWrite) throws(Failure) -> Statement {
     let statement = try tagging.of(connection)
     try statement.bind(1, write.entry!.extended.tag)
     try statement.bind(2, write.key)
-    try statement.run()
+    return statement
   }
 
   /// To be called before the row changes.
