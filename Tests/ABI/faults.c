@@ -520,6 +520,32 @@ TEST(a_value_whose_file_cannot_be_read_stays) {
     }
 }
 
+/* A read extends an entry's life, whatever becomes of the first attempt to write its time down. */
+TEST(a_time_of_a_read_that_cannot_be_written_is_kept) {
+  path directory = scratch("cache");
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options idling = put_options();
+  idling.time_to_idle = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_put(disk, KEY("key"), KEY("value"), &idling, NULL));
+  clock.now += 8 * HUTCH_SECOND;
+  CHECK_TEXT(disk, "key", "value");
+  begin_faults(WRITES, EIO, false, 1);
+  hutch_status status = hutch_flush(disk);
+  end_faults();
+  CHECK_STATUS(fault.fired ? HUTCH_IO : HUTCH_OK, status);
+  CHECK(fault.fired || on_log());
+  clock.now += 8 * HUTCH_SECOND;
+  CHECK_TEXT(disk, "key", "value");
+  CHECK_OK(hutch_flush(disk));
+  CHECK_OK(hutch_close(cache));
+  hutch_cache_release(disk);
+}
+
 /* The row of an entry and that of its tag are written by two statements. */
 TEST(a_tagged_put_without_memory_is_stored_whole_or_not_at_all) {
   bool fired = true;

@@ -65,9 +65,11 @@ final class AccessTimes {
   /// The tier's. It changes only while nothing has gathered.
   var hash: KeyedHash
   private var gathering = Table()
-  /// Being written out, up to `position`, by the holder of the tier's writer lock.
+  /// Being written out by the holder of the tier's writer lock: up to `position` in the rows, up to
+  /// `reached` in the transaction of the last `drain`.
   private var leaving = Table()
   private var position = 0
+  private var reached = 0
   /// In both tables. Relaxed: a question may miss an access that comes at the same moment.
   private let total = Atomic<Int>(0)
   /// Counts the rounds that have ended: an access goes from here into its row, and a read that has
@@ -197,20 +199,22 @@ final class AccessTimes {
       }
     }
     guard let slots = leaving.slots, leaving.count > 0 else { return false }
+    reached = position
     var done = 0
-    while position < leaving.slotCount && done < limit {
-      let slot = slots[position]
-      position += 1
+    while reached < leaving.slotCount && done < limit {
+      let slot = slots[reached]
+      reached += 1
       guard let key = slot.key else { continue }
       done += 1
       try write(Bytes(start: key, count: Int(slot.size)), slot.time, Int64(slot.uses))
     }
-    return position < leaving.slotCount
+    return reached < leaving.slotCount
   }
 
   /// The transaction of the last `drain` is committed: the accesses that it wrote are in the rows
   /// now. A table leaves as a whole, once all of it has been written.
   func endRound() {
+    position = reached
     guard leaving.count > 0, position == leaving.slotCount else { return }
     lock.withLock {
       ended.wrappingAdd(1, ordering: .releasing)

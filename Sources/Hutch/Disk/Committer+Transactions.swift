@@ -192,8 +192,6 @@ extension Committer {
       return false
     }
     var hasMore = false
-    // A failed write of accesses is not tried again: a second round would not know where it was.
-    defer { accesses.endRound() }
     try transact { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
       let manifest = transaction.manifest
@@ -201,6 +199,7 @@ extension Committer {
         try manifest.noteAccess(key, at: time, uses: uses)
       }
     }
+    accesses.endRound()
     return hasMore
   }
 }
