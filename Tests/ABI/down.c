@@ -358,7 +358,12 @@ TEST(a_manifest_that_is_found_damaged_in_use_is_set_aside) {
   CHECK_OK(hutch_close(cache));
 }
 
-/* The host need not wait for the tier to come back by itself. */
+static void count_tier_event(void *context, const hutch_event *event) {
+  ((int *)context)[event->kind == HUTCH_EVENT_TIER_UP]++;
+}
+
+/* The host need not wait for the tier to come back by itself, and learns that it was away, though
+   a read alone has found that. */
 TEST(a_check_brings_the_tier_back_at_once) {
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_MIXED;
@@ -373,6 +378,9 @@ TEST(a_check_brings_the_tier_back_at_once) {
   CHECK_OK(hutch_close(cache));
   zero_pages(directory.text);
   cache = open_cache(directory.text, &options);
+  int told[2] = {0};
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_TIER_DOWN | HUTCH_EVENT_TIER_UP, count_tier_event,
+                              told, NULL));
   for (int i = 0; i < 1000 && stats_of(cache).disk.state == HUTCH_STATE_UP; i++) {
     snprintf(key, sizeof key, "%d", i);
     hutch_value *value;
@@ -382,6 +390,8 @@ TEST(a_check_brings_the_tier_back_at_once) {
   CHECK(stats_of(cache).disk.state != HUTCH_STATE_UP);
   CHECK_OK(hutch_check(cache, 0, NULL));
   CHECK_EQUAL(HUTCH_STATE_UP, stats_of(cache).disk.state);
+  CHECK_EQUAL(told[0], told[1]);
+  CHECK(told[0] > 0);
   CHECK_OK(put_text(cache, "b", "2"));
   CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));

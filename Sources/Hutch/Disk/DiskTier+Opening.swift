@@ -225,6 +225,8 @@ extension DiskTier {
   /// is not held.
   func reopen() -> Bool {
     if members.belongToParent { return false }
+    // That it is down, which a read may have found.
+    service.tell(observer)
     let isBack = committer.withTurn { () -> Bool in
       committer.detach()
       guard !isUp else { return false }
