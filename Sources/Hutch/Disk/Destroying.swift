@@ -19,25 +19,13 @@ extension DiskTier {
     // The manifest goes after the files that it names: after a kill the call can be made again.
     LeftOvers.remove(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
-    lock.unlink(in: directory)
+    // No other file that has the name meanwhile.
+    if lock.belongs(to: directory) { _ = Files.unlink(WriterLock.name, at: at) }
     try directory.removeIfEmpty()
     return true
   }
 
   private static var databaseNames: [StaticString] {
     [ManifestFile.log, ManifestFile.shared, "manifest.sqlite-journal", ManifestFile.name]
-  }
-}
-
-extension WriterLock {
-  /// Unlinks the file that this lock has open, and no other that has its name meanwhile.
-  fileprivate func unlink(in directory: Directory) {
-    let own = Files.status(of: descriptors.file)
-    for name in [Files.path("hutch.lock"), Files.path("lock")] {
-      let named = Files.status(name, at: directory.descriptor)
-      if let own, let named, own.identity == named.identity {
-        _ = Files.unlink(name, at: directory.descriptor)
-      }
-    }
   }
 }

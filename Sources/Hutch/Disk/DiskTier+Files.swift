@@ -7,7 +7,7 @@ extension DiskTier: FileStorage {
     let inFile = keepsInFile(size)
     let charge = Charge.of(
       key: key, value: size, extended: extended, tag: tag, inFile: inFile)
-    return UInt64(charge) <= limits.largestCharge && (inFile || size <= DiskTier.largestInline)
+    return takes(charge: charge, stored: size, inFile: inFile)
   }
 
   // MARK: making

@@ -314,12 +314,17 @@ extension DiskTier {
     cause.with(.io, "closed, but the end was not clean")
   }
 
-  private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
-    // Bars are in memory alone: without this the barred rows would be back.
+  /// Writes what is in memory alone: the bars, without which the barred rows would be back, and the
+  /// times of accesses.
+  func writeGathered() throws(Failure) {
     for _ in 0..<64 where queue.hasBars { try committer.attempt([]) }
     for _ in 0..<2 {
       while try committer.flushAccesses(1024) {}
     }
+  }
+
+  private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
+    try writeGathered()
     var meta = manifest.meta
     meta.isClean = true
     meta.owesSweep = content.end(in: place) || !content.orphans.isDone || shared.owesSweep

@@ -222,9 +222,7 @@ extension DiskTier {
     if members.belongToParent { return }
     foundDamage.store(false, ordering: .relaxed)
     // Every transaction removes barred rows; a removal that fails is tried again later.
-    let barrier = QueuedWrite()
-    queue.submit(barrier)
-    while queue.waitOrLead(for: barrier) { committer.lead() }
+    _ = passQueue()
   }
 
   /// A read has failed.

@@ -47,10 +47,7 @@ extension DiskTier {
   /// Ends the membership, unless it is the last one: false. This member has the turn.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
     guard members.leaveOthers() else { return false }
-    for _ in 0..<64 where queue.hasBars { try committer.attempt([]) }
-    for _ in 0..<2 {
-      while try committer.flushAccesses(1024) {}
-    }
+    try writeGathered()
     if content.end(in: place) { shared.owesSweep = true }
     content.emptyAll(in: place)
     shared.members = max(1, shared.members) - 1

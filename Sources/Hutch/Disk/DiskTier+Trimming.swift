@@ -44,10 +44,7 @@ extension DiskTier {
   /// A thread that takes a lock again at once gets it before the threads that wait. So the queue
   /// decides: the writes submitted before this call are committed when it returns.
   private func letWritersPast() {
-    guard !queue.isEmpty else { return }
-    let barrier = QueuedWrite()
-    queue.submit(barrier)
-    while queue.waitOrLead(for: barrier) { committer.lead() }
+    if !queue.isEmpty { _ = passQueue() }
   }
 
   // MARK: removals of what a walk has found

@@ -10,16 +10,9 @@ extension DiskTier {
     if !makeFile(of: entry, &given, in: self) { counters.failures.add() }
   }
 
-  /// Whether the store takes an entry with a value that is stored so.
-  private func takes(_ entry: UnownedBlock, stored: Int, inFile: Bool) -> Bool {
-    UInt64(charge(of: entry, stored: stored, inFile: inFile)) <= limits.largestCharge
-      && (inFile || stored <= DiskTier.largestInline)
-  }
-
-  private func charge(of entry: UnownedBlock, stored: Int, inFile: Bool) -> Int64 {
-    Charge.of(
-      key: entry.keySize, value: stored, extended: entry.extendedSize, tag: Int(entry.tagSize),
-      inFile: inFile)
+  /// Whether the store takes an entry with this charge and a value that is stored so.
+  func takes(charge: Int64, stored: Int, inFile: Bool) -> Bool {
+    UInt64(charge) <= limits.largestCharge && (inFile || stored <= DiskTier.largestInline)
   }
 
   /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
@@ -56,8 +49,11 @@ extension DiskTier {
       queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
     }
     let stored = queued.file?.size ?? entry.size
-    queued.charge = charge(of: entry, stored: stored, inFile: queued.file != nil)
-    if !takes(entry, stored: stored, inFile: queued.file != nil) { queued.refusal = .tooLarge }
+    let inFile = queued.file != nil
+    queued.charge = Charge.of(
+      key: entry.keySize, value: stored, extended: entry.extendedSize, tag: Int(entry.tagSize),
+      inFile: inFile)
+    if !takes(charge: queued.charge, stored: stored, inFile: inFile) { queued.refusal = .tooLarge }
   }
 
   func finish(_ write: inout StoreWrite) {
@@ -69,12 +65,18 @@ extension DiskTier {
     setResult(of: &write, queued)
   }
 
-  func flush() throws(Failure) {
-    if members.belongToParent { throw downFailure }
+  /// Commits the writes that were submitted before. Returns the failure of the last commit.
+  @inline(never)
+  func passQueue() -> Failure? {
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { committer.lead() }
-    if let failure = barrier.result.failure { throw failure }
+    return barrier.result.failure
+  }
+
+  func flush() throws(Failure) {
+    if members.belongToParent { throw downFailure }
+    if let failure = passQueue() { throw failure }
     // Twice: accesses that gather while the first round is written are in the second round.
     for _ in 0..<2 {
       var hasMore = true

@@ -49,7 +49,7 @@ final class WriterLock {
   /// descriptor is the same open file and would keep the locks beyond their owner.
   var descriptors: (file: Int32, door: Int32) { (file.number, door.number) }
 
-  private static var name: Files.Path { Files.path("hutch.lock") }
+  static var name: Files.Path { Files.path("hutch.lock") }
 
   private init(_ file: consuming Descriptor, _ door: consuming Descriptor) {
     self.file = file
