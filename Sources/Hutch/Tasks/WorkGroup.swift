@@ -76,11 +76,17 @@ final class WorkGroup {
     if isCancelled || (tasks.count > 0 && cancelled == tasks.count) {
       task.pointee.status = Status.cancelled.code
     }
-    var ended = GrowingArray<TaskPointer>()
-    swap(&ended, &tasks)
-    lock.unlock()
-    while let task = ended.popLast() { task.drop() }
+    dropTasks()
     queue.post(task)
+  }
+
+  /// Called under the lock, and releases it. The tasks refer to the group, which must not keep
+  /// itself alive through them.
+  private func dropTasks() {
+    var gone = GrowingArray<TaskPointer>()
+    swap(&gone, &tasks)
+    lock.unlock()
+    while let task = gone.popLast() { task.drop() }
   }
 
   /// Lets the tasks run, and reports their end as `spec` says. False: the group has been started
@@ -152,12 +158,8 @@ final class WorkGroup {
     lock.unlock()
     guard !isOver else { return }
     cancel()
-    // The tasks refer to the group, which must not keep itself alive through them.
     lock.lock()
-    var rest = GrowingArray<TaskPointer>()
-    swap(&rest, &tasks)
-    lock.unlock()
-    while let task = rest.popLast() { task.drop() }
+    dropTasks()
   }
 }
 
