@@ -12,6 +12,7 @@ from hutch.diskcache import Cache, FanoutCache, PickleRefusedError, pickled
 from hutch.diskcache.pickled import MODE_PICKLE
 
 IMPORTS = """
+import importlib.util
 import hutch.diskcache
 hutch.diskcache.install({})
 hutch.diskcache.install({})
@@ -26,6 +27,8 @@ assert fanout.FanoutCache is diskcache.FanoutCache and diskcache.recipes.Lock is
 assert diskcache.__version__ == "5.6.3" and diskcache.ENOVAL is ENOVAL
 for name in diskcache.__all__:
     getattr(diskcache, name)
+for name in "core", "fanout", "persistent", "recipes", "djangocache":
+    assert importlib.util.find_spec("diskcache." + name)
 try:
     import django.core.cache
 except ImportError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -36,5 +37,6 @@ def install(*, pickles: bool = False) -> None:
     for name in ("core", "fanout", "persistent", "recipes"):
         sys.modules[f"{_NAME}.{name}"] = getattr(package, name)
     later = _Later(f"{_NAME}.djangocache")
+    later.__spec__ = ModuleSpec(later.__name__, None)
     sys.modules[later.__name__] = later
     vars(package).setdefault("djangocache", later)  # An import that finds it there sets no name.

@@ -82,6 +82,7 @@ def __getattr__(name: str) -> Any:
 def _with_pickles(module: ModuleType) -> ModuleType:
     """A module of python-diskcache's with the classes of this one in place of its own."""
     own = ModuleType(f"{__name__}.{module.__name__.rpartition('.')[2]}", module.__doc__)
+    own.__spec__ = module.__spec__  # For importlib.util.find_spec.
     for name, value in vars(module).items():
         if not name.startswith("__") or name == "__all__":
             setattr(own, name, globals().get(name, value) if name in __all__ else value)
