@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import pickle
 import sys
 import types
 
@@ -241,3 +242,9 @@ def test_a_value_that_no_stack_can_read_is_missing(caplog):
     cache["deep"] = []
     assert cache.get("deep", "none") == "none" and "deep" in cache
     assert "could not be read by the serializer nested: RecursionError" in caplog.text
+
+
+@pytest.mark.parametrize("serializer", [5, "pickle", pickle])
+def test_what_is_no_serializer(serializer):
+    with pytest.raises(TypeError, match=r"such as hutch.pickling.PickleSerializer\(\).*; not "):
+        hutch.Cache(serializer=serializer)

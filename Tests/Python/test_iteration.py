@@ -235,7 +235,7 @@ def test_an_ordered_walk_meets_what_an_earlier_opening_has_written(directory, st
 
 def test_a_bad_order(cache):
     for order in ("", "key", 1, []):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="order is 'insertion' or 'access', not "):
             next(iter(cache.keys(order)))
     with pytest.raises(ValueError):
         next(iter(cache.keys(reverse=True)))

@@ -9,6 +9,7 @@ from ._cbor import Unreadable
 from ._codec import FOREIGN, INT, STR, decode_value, encode_value
 
 _SERIALIZED = b"py:x:"
+_CALLS = "dumps", "loads"
 _LONGEST_NAME = 100
 
 
@@ -59,17 +60,13 @@ class SerializedForms(Forms):
     languages; all other values by a serializer."""
 
     def __init__(self, serializer: Any) -> None:
-        name = getattr(serializer, "name", None)
-        for call in ("dumps", "loads"):
-            if not callable(getattr(serializer, call, None)):
-                raise TypeError(
-                    "serializer is an object with a name and the functions dumps and loads; "
-                    f"{serializer!r} has no {call}"
-                )
-        if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME:
+        name = getattr(serializer, "name", "")
+        is_named = isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME
+        if not is_named or not all(callable(getattr(serializer, c, None)) for c in _CALLS):
             raise TypeError(
-                "a serializer has a name, a str of at most 100 bytes, by which its values are "
-                f"known; {serializer!r} has {name!r}"
+                "serializer is an object such as hutch.pickling.PickleSerializer(): it has the "
+                "functions dumps and loads, and a name, a str of at most 100 bytes, by which its "
+                f"values are known; not {serializer!r}"
             )
         self._serializer = serializer
         self._extended = _SERIALIZED + name.encode()

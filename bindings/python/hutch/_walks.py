@@ -41,7 +41,7 @@ def number_of(order: Order | None, reverse: bool) -> int | None:
     try:
         return _ORDERS[order] | (_DESCENDING if reverse else 0)
     except (KeyError, TypeError):
-        raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+        raise ValueError(f"order is 'insertion' or 'access', not {order!r}") from None
 
 
 class Visit:
