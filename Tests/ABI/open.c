@@ -581,6 +581,7 @@ TEST(a_clock_is_released_once_whatever_comes_of_the_opening) {
   CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(file.text, &options, &cache));
   CHECK_EQUAL(1, clock.released);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open("", &options, &cache));
+  CHECK(strcmp(hutch_error_words(), "the directory's path is empty") == 0);
   CHECK_EQUAL(2, clock.released);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(NULL, &options, NULL));
   CHECK_EQUAL(3, clock.released);

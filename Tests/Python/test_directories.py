@@ -69,7 +69,7 @@ def test_nothing_is_left_behind_by_a_cache_in_memory(tmp_path, monkeypatch):
 
 
 def test_paths_that_are_none():
-    with pytest.raises(hutch.InvalidArgumentError):
+    with pytest.raises(hutch.InvalidArgumentError, match="^the directory's path is empty"):
         hutch.Cache("")
     with pytest.raises(ValueError, match="NUL"):
         hutch.Cache("a\0b")

@@ -36,7 +36,6 @@ public func hutch_open(
       out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
       return .done
     }
-    guard directory.pointee != 0 else { throw .invalid("the directory's path is empty") }
     let (opening, differs) = try Opening.onDirectory(directory, wanted, clock: clock)
     out.pointee = handOut(Handle(opening, .whole))
     return differs ? .optionsDiffer : .done

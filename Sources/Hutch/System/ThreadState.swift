@@ -51,7 +51,7 @@ enum ThreadState {
       used += count
     }
     let separator: StaticString = ": "
-    if let subject {
+    if let subject, subject.pointee != 0 {
       // A path that would leave no room for the reason keeps only its end.
       let length = strlen(subject)
       if length > longestSubject {
