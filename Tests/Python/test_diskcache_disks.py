@@ -150,12 +150,29 @@ def test_files_of_a_store_go_with_their_entries(tmp_path):
         assert cache.check() == [] and not list(tmp_path.rglob("*.val"))
 
 
+class Full:
+    """A file whose second read fails."""
+
+    def __init__(self):
+        self.pieces = [b"x" * 20]
+
+    def read(self, size):
+        if not self.pieces:
+            raise OSError("the disk is full")
+        return self.pieces.pop()
+
+
 def test_a_call_that_fails_leaves_no_file(named, tmp_path):
     for call in (named.set, named.add):
         with pytest.raises(TypeError):
             call("key", b"x" * 20, expire="soon")
     with pytest.raises(TypeError):
         named.push(b"x" * 20, expire="soon")
+    with pytest.raises(TypeError, match="reads text"):
+        named.set("key", io.StringIO("text"), read=True)
+    with pytest.raises(OSError, match="full"):
+        named.set("key", Full(), read=True)
+    assert not (tmp_path / "named").exists()
     other = Cache(tmp_path, timeout=0.01, disk=Named, disk_min_file_size=10)
     with named.transact(), ThreadPoolExecutor(1) as thread:
         for call in (lambda: other.set("key", b"x" * 20), lambda: other.push(b"x" * 20)):

@@ -219,12 +219,17 @@ class Disk:
     def _write(
         self, full_path: str, iterator: Iterable[Any], mode: str, encoding: str | None = None
     ) -> int:
-        """Write pieces to a new file; returns their length."""
+        """Write pieces to a new file; returns their length. A failure leaves no file."""
         size = 0
         with self._new_file(full_path, mode, encoding) as file:
-            for piece in iterator:
-                size += len(piece)
-                file.write(piece)
+            try:
+                for piece in iterator:
+                    size += len(piece)
+                    file.write(piece)
+                file.flush()
+            except BaseException:
+                self.remove(os.path.relpath(full_path, self._directory))
+                raise
         return size
 
     def _new_file(self, path: str, mode: str, encoding: str | None) -> IO[Any]:
