@@ -699,6 +699,35 @@ TEST(a_write_without_descriptors_survives_a_kill) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A fork has closed the database. That it cannot be opened at once says nothing of the entries. */
+TEST(a_database_that_cannot_be_opened_after_a_fork_is_opened_later) {
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.storage = HUTCH_STORAGE_MIXED;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(disk, "key", "value"));
+  for (int closes = 0; closes < 2; closes++) {
+    pid_t child = fork_now();
+    if (child == 0) end_child();
+    await_child(child);
+    begin_faults(OPENS, EMFILE, true, 1);
+    hutch_status status = closes ? hutch_close(cache) : put_text(disk, "other", "older");
+    end_faults();
+    CHECK(fault.fired && is_failure(status));
+    if (closes) break;
+    CHECK_EQUAL(HUTCH_STATE_UP, stats_of(disk).disk.state);
+    CHECK_TEXT(disk, "key", "value");
+    CHECK_OK(put_text(disk, "other", "newer"));
+  }
+  hutch_cache_release(disk);
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_TEXT(cache, "other", "newer");
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The lock that the cache has is the directory's, though a look at the file has failed. */
 TEST(a_tier_that_comes_back_does_not_wait_for_its_own_lock) {
   path directory = scratch("cache");

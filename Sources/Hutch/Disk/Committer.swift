@@ -207,7 +207,12 @@ final class Committer {
     do throws(Failure) {
       manifest = try Manifest.open(place, durability)
     } catch {
-      service.goDown(error)
+      if error.isOfDamage || error.status == .badDirectory || error.status == .newerFormat {
+        service.goDown(error)
+      } else {
+        // The next turn tries again. The entries are there, and reads have their own connections.
+        members.isAsleep = true
+      }
       throw error
     }
     members.forgetSequence()

@@ -273,12 +273,12 @@ extension DiskTier {
       if members.lock == nil { return nil }
       // The cache above has ended.
       defer { committer.untold = DroppedEntries() }
+      // Reads have ended, says the caller.
+      readers.close()
       guard isUp, let manifest = committer.manifest else {
         committer.detach()
         return isRemoved ? nil : DiskTier.unclean(downFailure)
       }
-      // Reads have ended, says the caller.
-      readers.close()
       do throws(Failure) {
         guard !manifest.hasMoved else {
           manifest.leaveAsIs()
