@@ -213,8 +213,8 @@ int scale(void) {
 
 int repeats(int count) {
   enum { LEAST = 4 };
-  if (scale() > 1) return count * scale();
-  return count / SANITIZED_BY > LEAST ? count / SANITIZED_BY : count < LEAST ? count : LEAST;
+  int wanted = count * scale() / SANITIZED_BY;
+  return wanted > LEAST ? wanted : count < LEAST ? count : LEAST;
 }
 
 uint64_t next_random(uint64_t *state) {
