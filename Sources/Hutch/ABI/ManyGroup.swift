@@ -107,9 +107,18 @@ private func results(_ pointer: OpaquePointer?) -> Batch? {
   pointer.map { reference($0, Batch.self).takeUnretainedValue() }
 }
 
+/// Where the results of a batch are. The host's reference keeps them: a retain of each call would
+/// cost more than the call.
+@inline(__always)
+private func items(_ pointer: OpaquePointer?) -> UnsafeMutableBufferPointer<Batch.Item> {
+  guard let pointer else { return UnsafeMutableBufferPointer(start: nil, count: 0) }
+  return reference(pointer, Batch.self)._withUnsafeGuaranteedRef { $0.items.elements }
+}
+
+@inline(__always)
 private func item(_ pointer: OpaquePointer?, _ index: Int) -> Batch.Item? {
-  guard let batch = results(pointer), index >= 0, index < batch.items.count else { return nil }
-  return batch.items[index]
+  let items = items(pointer)
+  return UInt(bitPattern: index) < UInt(bitPattern: items.count) ? items[index] : nil
 }
 
 /// Calls `body` with a batch and the item at an index, if both exist.
@@ -128,7 +137,7 @@ private func withItem(
 
 @_cdecl("hutch_batch_count") @implementation
 public func hutch_batch_count(_ batch: OpaquePointer!) -> Int {
-  results(batch)?.items.count ?? 0
+  items(batch).count
 }
 
 @_cdecl("hutch_batch_status") @implementation

@@ -73,14 +73,17 @@ extension MemoryTier {
       if recent.isNew(found[i].hash) { cold |= set(i) }
     }
     if cold == 0 { return }
-    forEachShard(cold, groups, found, way) { spot, keys in
-      forEach(keys) {
-        spot.lock.shard.pointee.entries.table.prefetch(way.local(found[$0].hash))
-      }
-    }
-    forEachShard(cold, groups, found, way) { spot, keys in
-      forEach(keys) {
-        spot.lock.shard.pointee.entries.table.prefetchBlock(way.local(found[$0].hash))
+    for step in 0..<2 {
+      forEachShard(cold, groups, found, way) { spot, keys in
+        let shard = spot.lock.shard
+        forEach(keys) {
+          let hash = way.local(found[$0].hash)
+          if step == 0 {
+            shard.pointee.entries.table.prefetch(hash)
+          } else {
+            shard.pointee.entries.table.prefetchBlock(hash)
+          }
+        }
       }
     }
   }
