@@ -72,11 +72,15 @@ static bool in_child(void) {
   return false;
 }
 
+/* Of the tier. */
+static int64_t time_to_live;
+
 static void check_phases(size_t limit, uint32_t policy, const phase *phases, int count) {
   if (!in_child()) return;
   size_t before = resident();
   hutch_options options = unlimited_options();
   options.memory.cost = limit;
+  options.memory.time_to_live = time_to_live;
   options.policy = policy;
   run run = {open_cache(NULL, &options), limit, phases[0], 1};
   for (int i = 0; i < count; i++, run.seed++) {
@@ -127,6 +131,16 @@ TEST(of_the_smallest_tier_that_pays_for_all) {
     check_phases(least_limit, HUTCH_POLICY_DEFAULT, &phases[i], 1);
     check_phases(least_limit, HUTCH_POLICY_LRU, &phases[i], 1);
   }
+}
+
+/* Each entry has times, of which its charge has nothing. */
+TEST(of_entries_that_the_age_of_the_tier_ends) {
+  time_to_live = HUTCH_HOUR;
+  for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
+    CHECK_PHASES(policy, {1, 16, 16});
+    CHECK_PHASES_OF(least_limit, policy, {1, 100, 100});
+  }
+  time_to_live = 0;
 }
 
 /* An entry that has room under the limit alone is stored, though a small tier pays. */

@@ -11,7 +11,9 @@ import Synchronization
 /// uses: holes between blocks that the heap cannot give back, beyond what it may keep
 /// (Heap.swift), of which the tier answers for as much as it has of the bytes in use; and slots
 /// and words whose entries have gone, after larger entries have replaced many small ones. Both
-/// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB.
+/// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
+/// do the times of entries that only the tier's ages end, which no charge has, by what they are
+/// more than a 32nd of the limit.
 /// Meanwhile puts close the holes (`Shard.tighten`). A put lowers the limit to at most its own
 /// charge below what is held, so each evicts a little more for a while, and none much. It raises
 /// it by at most a quarter of its charge. The limit in force is at least a half of the limit, and
@@ -36,6 +38,8 @@ struct Budget: ~Copyable {
     /// The limit in force is not `base`.
     let isLowered = Atomic<Bool>(false)
     let hasOwnCosts = Atomic<Bool>(false)
+    /// All entries have times, for which those that have only the tier's ages are not charged.
+    let hasAges = Atomic<Bool>(false)
     /// Counted as a small one in the heap.
     let isSmall = Atomic<Bool>(false)
   }
@@ -83,6 +87,7 @@ struct Budget: ~Copyable {
     setSmall(cost < Budget.mostOfSmallTier && !hasOwnCosts)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
+    limits.pointee.hasAges.store(new.ages.any, ordering: .relaxed)
   }
 
   @inline(__always) var cost: UInt64 { used.pointee.cost.load(ordering: .relaxed) }
@@ -122,9 +127,10 @@ struct Budget: ~Copyable {
   }
 
   /// Whether it is a small tier that pays for all of its memory.
-  private var paysAll: Bool {
-    costLimit >= Budget.leastThatPaysAll && costLimit < Budget.mostOfSmallTier && !hasOwnCosts
-  }
+  private var paysAll: Bool { paysForMore && costLimit < Budget.mostOfSmallTier }
+
+  /// Whether the tier pays for more than what it has lost.
+  private var paysForMore: Bool { costLimit >= Budget.leastThatPaysAll && !hasOwnCosts }
 
   private func setSmall(_ isSmall: Bool) {
     if limits.pointee.isSmall.exchange(isSmall, ordering: .relaxed) == isSmall { return }
@@ -179,6 +185,9 @@ struct Budget: ~Copyable {
       let beside =
         memory(with: charge, policyBytes) &- Int(truncatingIfNeeded: cost &+ limit / 16)
       base &-= min(limit / 2, UInt64(max(0, beside)))
+    } else if paysForMore && limits.pointee.hasAges.load(ordering: .relaxed) {
+      let times = min(count, limit) &* MemoryTier.overheadOfTimes
+      base &-= min(limit / 2, times &- min(times, limit / 32))
     }
     let before = min(limit, limits.pointee.base.load(ordering: .relaxed))
     let change = base > before ? base - before : before - base

@@ -83,7 +83,7 @@ struct Slab: ~Copyable {
   deinit {
     for i in 0..<chunkCount {
       Heap.give(chunks.unsafelyUnwrapped[i].entries)
-      free(chunks.unsafelyUnwrapped[i].times)
+      if let times = chunks.unsafelyUnwrapped[i].times { Heap.give(times) }
     }
     free(chunks)
   }
@@ -236,10 +236,12 @@ struct Slab: ~Copyable {
   mutating func reserveTimes(_ slot: Slot) throws(Failure) {
     let chunk = chunks.unsafelyUnwrapped + Int(slot.number >> 8)
     if chunk.pointee.times != nil { return }
-    let times = try Allocation.array(Times.self, Slab.chunkSize)
+    let bytes = Slab.chunkSize * MemoryLayout<Times>.stride
+    let times = try Heap.takeLines(bytes / 64, seed: chunkCount).bindMemory(
+      to: Times.self, capacity: Slab.chunkSize)
     times.initialize(repeating: .none, count: Slab.chunkSize)
     chunk.pointee.times = times
-    count(Slab.chunkSize * MemoryLayout<Times>.stride)
+    count(bytes)
   }
 
   /// A chunk, or the times of one, have come.
