@@ -1871,11 +1871,12 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * hutch_put_object - store an object
  *
  * The object replaces the object under the key. options are as in hutch_put, without
- * extended data. The charge is options->cost, or else that of an entry without a value. If
- * the call fails, for whatever reason, it releases the object before it returns, on the
- * caller's thread. With options.object_codec the call answers as hutch_put; a put that fails
- * after the encoding, or that has stored the object on disk only, releases it as an object
- * that has left. Without: HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
+ * extended data. The charge is options->cost, or else what the entry takes beside the
+ * object: as much as one with a value of 40 bytes. If the call fails, for whatever
+ * reason, it releases the object before it returns, on the caller's thread. With
+ * options.object_codec the call answers as hutch_put; a put that fails after the
+ * encoding, or that has stored the object on disk only, releases it as an object that has
+ * left. Without: HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
  * is removed. HUTCH_UNSUPPORTED: a view of the disk tier. HUTCH_INVALID_ARGUMENT,
  * HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made): nothing changed. Since 0.1.
  */

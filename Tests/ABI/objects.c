@@ -106,6 +106,23 @@ TEST(keys_of_objects_are_their_own) {
   for (int i = 0; i < COUNT; i++) CHECK_EQUAL(1, things[i].released);
 }
 
+/* Else a tier full of objects would have half as much again in memory as its limit. */
+TEST(an_object_is_charged_what_the_cache_keeps_of_it) {
+  hutch_cache *values = open_cache(NULL, NULL), *objects = open_cache(NULL, NULL);
+  static const char bytes[40];
+  hutch_put_options tagged = put_options();
+  tagged.tag = "tag";
+  tagged.tag_size = 3;
+  const hutch_put_options *of[] = {NULL, &tagged};
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(hutch_put(values, KEY("key"), bytes, sizeof bytes, of[i], NULL));
+    CHECK_OK(hutch_put_object(objects, KEY("key"), NULL, NULL, of[i]));
+    CHECK_EQUAL(cost_of(values), cost_of(objects));
+  }
+  CHECK_OK(hutch_close(values));
+  CHECK_OK(hutch_close(objects));
+}
+
 /* By replacement, removal, clear, expiry, a limit and a trim. */
 TEST(whatever_ends_an_entry_releases_its_object_on_a_thread_of_the_library) {
   test_clock clock = {0};
@@ -213,7 +230,7 @@ TEST(the_last_holder_releases_after_the_close) {
 
 TEST(a_put_that_fails_releases_too) {
   hutch_options options = unlimited_options();
-  options.memory.max_entry = 100;
+  options.memory.max_entry = 1000;
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   thing things[8] = {0}, old = {0};

@@ -483,8 +483,7 @@ struct UnownedBlock {
 
   static let attachmentSize = 16
 
-  /// The place of a host's object, behind its tag; of the codec of an encoded value; of an attached
-  /// object.
+  /// The place of the codec of an encoded value, and of an attached object: behind the tag.
   var payload: UnsafeMutableRawPointer {
     raw + (valueOffset + size + extendedSize + 15) & ~15
   }

@@ -4,8 +4,8 @@ import Synchronization
 /// The making of blocks.
 extension Block {
   /// A block with this record and key; the caller fills in its value and extended data.
-  /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for a
-  /// host's object, in place of a value, or attached to one.
+  /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for an
+  /// attached object.
   @_optimize(speed)
   static func allocate(
     key: Bytes, record: Record, payload: Int = 0

@@ -19,7 +19,7 @@ struct HostObject {
   let block: UnownedBlock
 
   fileprivate var payload: UnsafeMutablePointer<Payload> {
-    block.payload.assumingMemoryBound(to: Payload.self)
+    block.value.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Payload.self)
   }
 
   var pointer: UnsafeMutableRawPointer? { payload.pointee.object }
@@ -34,12 +34,13 @@ struct HostObject {
     let extended = Extended(Bytes(start: nil, count: 0), tag: tag)
     var record = record
     record.setSizes(of: extended)
-    let block = try Block.allocate(
-      key: key, record: record, payload: MemoryLayout<Payload>.stride)
+    record.size = MemoryLayout<Payload>.stride
+    let block = try Block.allocate(key: key, record: record)
     extended.copy(to: block.unowned.extendedData)
-    block.unowned.payload.bindMemory(to: Payload.self, capacity: 1).initialize(
-      to: Payload(
-        object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))
+    block.unowned.value.baseAddress.unsafelyUnwrapped.bindMemory(to: Payload.self, capacity: 1)
+      .initialize(
+        to: Payload(
+          object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))
     block.unowned.setObject()
     return block
   }
