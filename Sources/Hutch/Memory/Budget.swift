@@ -155,9 +155,7 @@ struct Budget: ~Copyable {
   }
 
   /// Whether so many idle bytes of the tier are more than nothing much.
-  func isTooMuch(_ idle: Int) -> Bool {
-    idle > Budget.small && UInt64(idle) > costLimit / 32
-  }
+  func isTooMuch(_ idle: Int) -> Bool { idle > Budget.small && UInt64(idle) > costLimit / 32 }
 
   /// The bytes in memory because of the tier: its part of the heap, by what it has of the bytes in
   /// use there, and what is not in the heap. Without holes, which grow when the limit in force is

@@ -72,11 +72,13 @@ final class Tuning {
   let isFilling: Bool
   let sketch: FrequencySketch
   let contest: Contest
+
   /// Whether a tier that is full has all it needs.
   var isComplete: Bool { capacity > 0 && !isFilling }
 
   /// Memory, all in; for tests.
   var bytes: Int { sketch.bytes + contest.bytes }
+
   /// The same, about, by what does not change.
   @inline(__always)
   var sizes: Int {

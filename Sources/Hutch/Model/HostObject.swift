@@ -19,7 +19,7 @@ struct HostObject {
   let block: UnownedBlock
 
   fileprivate var payload: UnsafeMutablePointer<Payload> {
-    block.value.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Payload.self)
+    block.value.baseAddress.unsafelyUnwrapped.bindMemory(to: Payload.self, capacity: 1)
   }
 
   var pointer: UnsafeMutableRawPointer? { payload.pointee.object }
@@ -37,10 +37,9 @@ struct HostObject {
     record.size = MemoryLayout<Payload>.stride
     let block = try Block.allocate(key: key, record: record)
     extended.copy(to: block.unowned.extendedData)
-    block.unowned.value.baseAddress.unsafelyUnwrapped.bindMemory(to: Payload.self, capacity: 1)
-      .initialize(
-        to: Payload(
-          object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))
+    HostObject(block: block.unowned).payload.initialize(
+      to: Payload(
+        object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))
     block.unowned.setObject()
     return block
   }
