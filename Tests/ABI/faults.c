@@ -401,13 +401,19 @@ TEST(a_check_that_cannot_read_loses_nothing) {
   CHECK(calls > MANY_ROWS / 10);
 }
 
+/* In either store, values of 100,000 bytes have files of their own. */
+static hutch_options with_files(uint32_t storage) {
+  hutch_options options = unlimited_options();
+  options.storage = storage;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.inline_threshold = 20480;
+  return options;
+}
+
 /* A value in a file that no memory is left to read is no damaged one. */
 TEST(a_check_without_memory_removes_nothing) {
   path directory = scratch("cache");
-  hutch_options options = unlimited_options();
-  options.storage = HUTCH_STORAGE_LOG;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  options.inline_threshold = 20480;
+  hutch_options options = with_files(HUTCH_STORAGE_LOG);
   hutch_cache *cache = open_cache(directory.text, &options);
   for (int i = 0; i < KEYS; i++) CHECK_OK(put_size(cache, names[i], 100000));
   bool fired = true;
@@ -486,10 +492,7 @@ TEST(a_value_whose_file_cannot_be_read_stays) {
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3)
     for (int gets = 0; gets < 2; gets++) {
       path directory = scratch("cache");
-      hutch_options options = unlimited_options();
-      options.storage = storage;
-      options.flags |= HUTCH_OPEN_NO_THREADS;
-      options.inline_threshold = 20480;
+      hutch_options options = with_files(storage);
       hutch_cache *cache = open_cache(directory.text, &options);
       hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
       CHECK_OK(put_size(disk, "large", 100000));
@@ -617,10 +620,7 @@ TEST(a_store_stays_in_service_though_looks_at_the_directory_fail) { each_look_fa
 TEST(what_a_failed_write_has_hidden_is_not_found) {
   enum { LONG = 100000 };
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
-    hutch_options options = unlimited_options();
-    options.storage = storage;
-    options.flags |= HUTCH_OPEN_NO_THREADS;
-    options.inline_threshold = 20480;
+    hutch_options options = with_files(storage);
     path directory = scratch("cache");
     hutch_cache *cache = open_cache(directory.text, &options);
     for (int how = 0; how < 4; how++) {

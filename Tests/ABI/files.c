@@ -496,17 +496,15 @@ TEST(a_writer_belongs_to_the_parent) {
   void *data = filled(LARGE, LARGE);
   CHECK_OK(hutch_writer_begin(cache, KEY("key"), 0, NULL, &writer));
   CHECK_OK(hutch_writer_append(writer, data, LARGE / 2));
-  fflush(NULL);
-  pid_t child = fork();
+  pid_t child = fork_now();
   if (child == 0) {
     CHECK_STATUS(HUTCH_FORKED, hutch_writer_append(writer, data, 1));
     CHECK_STATUS(HUTCH_FORKED, hutch_writer_commit(writer, NULL));
     CHECK_STATUS(HUTCH_FORKED, hutch_writer_abort(writer));
     hutch_writer_release(writer);
-    _exit(0);
+    end_child();
   }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  await_child(child);
   CHECK_OK(hutch_writer_append(writer, (char *)data + LARGE / 2, LARGE / 2));
   CHECK_OK(hutch_writer_commit(writer, NULL));
   hutch_writer_release(writer);
@@ -588,28 +586,25 @@ static bool is_a_stream_a_file(void) {
 }
 
 TEST(no_file_has_the_number_of_a_standard_stream) {
-  fflush(NULL);
-  pid_t child = fork();
+  pid_t child = fork_now();
   if (child == 0) {
     for (int number = 0; number < 3; number++) close(number);
     hutch_cache *cache = open_small("cache");
-    bool is_wrong = is_a_stream_a_file();
+    CHECK(!is_a_stream_a_file());
     hutch_writer *writer = NULL;
     CHECK_OK(hutch_writer_begin(cache, KEY("written"), 0, NULL, &writer));
     void *data = filled(LARGE, LARGE);
     CHECK_OK(hutch_writer_append(writer, data, LARGE));
-    is_wrong = is_wrong || is_a_stream_a_file();
+    CHECK(!is_a_stream_a_file());
     CHECK_OK(hutch_writer_commit(writer, NULL));
     hutch_writer_release(writer);
     int file = 0;
     CHECK_OK(hutch_open_fd(cache, KEY("written"), &file));
-    is_wrong = is_wrong || file < 3;
+    CHECK(file > 2);
     CHECK_OK(hutch_close(cache));
-    _exit(is_wrong);
+    end_child();
   }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(0, status);
+  await_child(child);
 }
 
 TEST(a_descriptor_of_a_damaged_file_is_none) {

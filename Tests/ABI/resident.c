@@ -143,40 +143,42 @@ TEST(of_entries_that_the_age_of_the_tier_ends) {
   time_to_live = 0;
 }
 
-/* An entry that has room under the limit alone is stored, though a small tier pays. */
-TEST(a_small_tier_stores_an_entry_of_nearly_its_limit) {
+/* A tier of the least limit, full of entries of many sizes. */
+static hutch_cache *full_small_tier(uint32_t policy) {
   hutch_options options = unlimited_options();
   options.memory.cost = least_limit;
+  options.policy = policy;
+  run run = {open_cache(NULL, &options), least_limit, {1, 100, 10000}, 1};
+  put_some(&run, 0);
+  return run.cache;
+}
+
+/* An entry that has room under the limit alone is stored, though a small tier pays. */
+TEST(a_small_tier_stores_an_entry_of_nearly_its_limit) {
   for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
-    options.policy = policy;
-    run run = {open_cache(NULL, &options), least_limit, {1, 100, 10000}, 1};
-    put_some(&run, 0);
+    hutch_cache *cache = full_small_tier(policy);
     static const char value[least_limit - 1000];
     char found[4];
     size_t size;
-    CHECK_OK(hutch_put(run.cache, "large", 5, value, sizeof value, NULL, NULL));
-    CHECK(hutch_get_into(run.cache, "large", 5, found, sizeof found, &size) != HUTCH_NOT_FOUND);
+    CHECK_OK(hutch_put(cache, "large", 5, value, sizeof value, NULL, NULL));
+    CHECK(hutch_get_into(cache, "large", 5, found, sizeof found, &size) != HUTCH_NOT_FOUND);
     CHECK_EQUAL(sizeof value, size);
-    CHECK_OK(hutch_close(run.cache));
+    CHECK_OK(hutch_close(cache));
   }
 }
 
 /* Such costs need not be bytes. */
 TEST(a_small_tier_with_own_costs_pays_nothing) {
-  hutch_options options = unlimited_options();
-  options.memory.cost = least_limit;
   for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
-    options.policy = policy;
-    run run = {open_cache(NULL, &options), least_limit, {1, 100, 10000}, 1};
-    put_some(&run, 0);
+    hutch_cache *cache = full_small_tier(policy);
     hutch_put_options own = {.struct_size = sizeof own, .cost = least_limit / 256};
     for (uint64_t i = 0; i < 1000; i++) {
-      CHECK_OK(hutch_put(run.cache, &i, sizeof i, "value", 5, &own, NULL));
+      CHECK_OK(hutch_put(cache, &i, sizeof i, "value", 5, &own, NULL));
     }
     uint64_t cost;
-    CHECK_OK(hutch_cost(run.cache, &cost));
+    CHECK_OK(hutch_cost(cache, &cost));
     CHECK(cost <= least_limit && cost > least_limit - own.cost);
-    CHECK_OK(hutch_close(run.cache));
+    CHECK_OK(hutch_close(cache));
   }
 }
 
