@@ -52,7 +52,7 @@ class Deque(Sequence[Any]):
     def _begin(self, cache: Any, iterable: Iterable[Any], maxlen: float | None) -> None:
         self._cache = cache
         self._maxlen = float("inf") if maxlen is None else maxlen
-        self.extend(iterable)
+        self._extend(iterable)
 
     @property
     def cache(self) -> Any:
@@ -75,7 +75,7 @@ class Deque(Sequence[Any]):
         self._maxlen = value
         with self._cache.transact(retry=True):
             while len(self._cache) > self._maxlen:
-                self.popleft()
+                self._popleft()
 
     # -------------------------------------------------------------- by index
 
@@ -164,7 +164,7 @@ class Deque(Sequence[Any]):
 
     def __iadd__(self, iterable: Iterable[Any]) -> Deque:
         """Like extend."""
-        self.extend(iterable)
+        self._extend(iterable)
         return self
 
     def __getstate__(self) -> Any:
@@ -189,38 +189,51 @@ class Deque(Sequence[Any]):
             yield
 
     # ------------------------------------------------------------- at the ends
+    #
+    # As in python-diskcache, one method calls another by the name with "_": a subclass that stores
+    # other values by an append and extend of its own would have them converted twice.
 
     def append(self, value: Any) -> None:
         """Add a value at the right."""
         with self._cache.transact(retry=True):
             self._cache.push(value, retry=True)
             if len(self._cache) > self._maxlen:
-                self.popleft()
+                self._popleft()
+
+    _append = append
 
     def appendleft(self, value: Any) -> None:
         """Add a value at the left."""
         with self._cache.transact(retry=True):
             self._cache.push(value, side="front", retry=True)
             if len(self._cache) > self._maxlen:
-                self.pop()
+                self._pop()
+
+    _appendleft = appendleft
 
     def extend(self, iterable: Iterable[Any]) -> None:
         """Append each value."""
         for value in iterable:
-            self.append(value)
+            self._append(value)
+
+    _extend = extend
 
     def extendleft(self, iterable: Iterable[Any]) -> None:
         """Append each value at the left, so that the last one comes first."""
         for value in iterable:
-            self.appendleft(value)
+            self._appendleft(value)
 
     def pop(self) -> Any:
         """Remove the value at the right. IndexError: there is none."""
         return self._end(self._cache.pull, "back", "pop")
 
+    _pop = pop
+
     def popleft(self) -> Any:
         """Remove the value at the left. IndexError: there is none."""
         return self._end(self._cache.pull, "front", "pop")
+
+    _popleft = popleft
 
     def peek(self) -> Any:
         """The value at the right. IndexError: there is none."""
@@ -240,6 +253,8 @@ class Deque(Sequence[Any]):
         """Remove all values."""
         self._cache.clear(retry=True)
 
+    _clear = clear
+
     def remove(self, value: Any) -> None:
         """Remove the first value that is equal to this. ValueError: there is none."""
         for key in self._cache.iterkeys():
@@ -255,8 +270,8 @@ class Deque(Sequence[Any]):
         """Reverse the order. Takes memory for all values."""
         with self._cache.transact(retry=True):
             values = list(reversed(self))
-            self.clear()
-            self.extend(values)
+            self._clear()
+            self._extend(values)
 
     def rotate(self, steps: int = 1) -> None:
         """Move this many values from the right to the left; below 0 the other way."""
@@ -265,7 +280,9 @@ class Deque(Sequence[Any]):
         length = len(self)
         if not length:
             return
-        take, give = (self.pop, self.appendleft) if steps >= 0 else (self.popleft, self.append)
+        take, give = self._popleft, self._append
+        if steps >= 0:
+            take, give = self._pop, self._appendleft
         for _ in range(abs(steps) % length):
             try:
                 value = take()

@@ -326,19 +326,24 @@ class Entries(Base):
         self._drop(store, name, record)
         return shaped(value, record, expire_time, tag)
 
-    def __delitem__(self, key: Any, retry: bool = True) -> None:
+    def __delitem__(self, key: Any, retry: bool = True) -> bool:
         """Remove the entry. KeyError: there is none."""
-        if not self.delete(key, retry=retry):
-            raise KeyError(key)
-
-    def delete(self, key: Any, retry: bool = False) -> bool:
-        """Remove the entry. False: there is none."""
         name = hutch_key(*self._disk.put(key))
         with self._transact(retry) as store:
             record = store.find(name)
             if record is None:
                 # An entry that cannot be read goes too, or it would count for ever.
                 store.drop(name, None)
-                return False
-            self._drop(store, name, record)
-            return not has_expired(record)
+            else:
+                self._drop(store, name, record)
+        if record is None or has_expired(record):
+            raise KeyError(key)
+        return True
+
+    def delete(self, key: Any, retry: bool = False) -> bool:
+        """Remove the entry. False: there is none."""
+        # A subclass's del counts for its delete, and not the other way, as in python-diskcache.
+        try:
+            return self.__delitem__(key, retry=retry)  # type: ignore[call-arg]
+        except KeyError:
+            return False

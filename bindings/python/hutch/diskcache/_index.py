@@ -31,14 +31,16 @@ class Index(MutableMapping[Any, Any]):
             directory, args = args[0], args[1:]
         directory = None if directory is None else os.fsdecode(directory)
         self._cache: Any = self._cache_type(directory, eviction_policy="none")
-        self.update(*args, **kwargs)
+        self._update(*args, **kwargs)
+
+    _update = MutableMapping.update  # Not the update of a subclass, as in python-diskcache.
 
     @classmethod
     def fromcache(cls, cache: Any, *args: Any, **kwargs: Any) -> Index:
         """An Index on an open cache, which should have eviction_policy "none"."""
         self = cls.__new__(cls)
         self._cache = cache
-        self.update(*args, **kwargs)
+        self._update(*args, **kwargs)
         return self
 
     @property
@@ -62,7 +64,9 @@ class Index(MutableMapping[Any, Any]):
         del self._cache[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._cache
+        if type(self).__getitem__ is Index.__getitem__:
+            return key in self._cache
+        return super().__contains__(key)  # The subclass may have its own form of the keys.
 
     def __iter__(self) -> Iterator[Any]:
         """The keys in the order in which they were first stored."""

@@ -1,0 +1,117 @@
+"""What programs do with python-diskcache: subclasses with methods of their own, and odd arguments.
+
+Each test has the shape of code that packages have.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from hutch.diskcache import Cache, Deque, Index
+
+
+class Stamped(Cache):
+    """Its delete is in terms of del."""
+
+    def delete(self, key):
+        if key in self:
+            del self[key]
+            del self[key, "stamp"]
+
+
+class Tracing(Cache):
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.deleted = []
+
+    def __delitem__(self, key, retry=True):
+        self.deleted.append(key)
+        return super().__delitem__(key, retry)
+
+
+def test_delete_calls_del(tmp_path):
+    stamped = Stamped(tmp_path / "stamped")
+    stamped["key"] = stamped["key", "stamp"] = 1
+    stamped.delete("key")
+    assert len(stamped) == 0
+    tracing = Tracing(tmp_path / "tracing")
+    tracing["key"] = 1
+    assert tracing.delete("key") is True and tracing.delete("key") is False
+    assert tracing.deleted == ["key", "key"]
+    with pytest.raises(KeyError):
+        del tracing["key"]
+
+
+class Compressed(Deque):
+    """Each put and each take converts, and none counts on another to."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.level = 6
+
+    def append(self, value):
+        super().append(zlib.compress(value, self.level))
+
+    def appendleft(self, value):
+        super().appendleft(zlib.compress(value, self.level))
+
+    def extend(self, values):
+        super().extend([zlib.compress(value, self.level) for value in values])
+
+    def extendleft(self, values):
+        super().extendleft([zlib.compress(value, self.level) for value in values])
+
+    def pop(self):
+        return zlib.decompress(super().pop())
+
+    def popleft(self):
+        return zlib.decompress(super().popleft())
+
+    def clear(self):
+        raise AssertionError("not of the program")
+
+
+def test_a_deque_with_methods_of_its_own(tmp_path):
+    queue = Compressed([zlib.compress(b"0")], tmp_path, 6)
+    queue.append(b"1")
+    queue.extend([b"2", b"3"])
+    queue.appendleft(b"-1")
+    queue.extendleft([b"-2", b"dropped"])
+    queue.pop()  # The seventh value removed one already.
+    queue.reverse()
+    queue.rotate(2)
+    queue.rotate(-2)
+    assert [zlib.decompress(each) for each in queue] == [b"1", b"0", b"-1", b"-2", b"dropped"]
+    queue.maxlen = 3
+    queue += [zlib.compress(b"last")]
+    assert (queue.pop(), queue.popleft(), queue.popleft()) == (b"last", b"-2", b"dropped")
+
+
+class Scoped(Index):
+    """Its keys are those of the program and a scope; get and in have them too, by way of it."""
+
+    def __init__(self, scope, directory, **items):
+        super().__init__(directory, **items)
+        self.scope = scope
+
+    def __getitem__(self, key):
+        return super().__getitem__((self.scope, key))
+
+    def update(self, *_):
+        raise AssertionError("not of the program")
+
+
+class Prefixed(Scoped):
+    def __setitem__(self, key, value):
+        super().__setitem__((self.scope, key), value)
+
+
+def test_an_index_with_keys_of_its_own(tmp_path):
+    index = Prefixed("one", str(tmp_path))
+    index["key"] = 1
+    assert "key" in index and index.get("key") == index["key"] == 1
+    assert "other" not in index and ("one", "key") not in index
+    assert list(Scoped("two", str(tmp_path), more=2)) == [("one", "key"), "more"]
+    assert "more" in Index(str(tmp_path))
