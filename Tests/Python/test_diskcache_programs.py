@@ -5,11 +5,33 @@ Each test has the shape of code that packages have.
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import pytest
 
-from hutch.diskcache import Cache, Deque, Index
+from hutch.diskcache import DEFAULT_SETTINGS, Cache, Deque, FanoutCache, Index
+
+
+def test_metadata_are_attributes(tmp_path):
+    with Cache(tmp_path, statistics=1, count=7) as cache:
+        assert (cache.count, cache.hits, cache.misses) == (0, 0, 0)
+        cache["key"] = "value"
+        assert cache.get("key") and cache.get("other") is None
+        assert (cache.count, cache.hits, cache.misses) == (0, 0, 0)  # As they were when last read.
+        assert cache.reset("count") == cache.count == 1
+        assert cache.reset("size") == cache.size > 0
+    with Cache(tmp_path) as cache:
+        assert (cache.count, cache.hits, cache.misses) == (1, 1, 1)
+    settings = {**DEFAULT_SETTINGS, "eviction_policy": "none", "cull_limit": 0}
+    assert Cache(tmp_path, **settings).count == 1
+
+
+def test_stored_metadata_are_not_read(tmp_path):
+    Cache(tmp_path).close()
+    stored = tmp_path / "diskcache.json"
+    stored.write_text(json.dumps({**json.loads(stored.read_text()), "count": "many"}))
+    assert Cache(tmp_path).count == 0
 
 
 class Stamped(Cache):
@@ -115,3 +137,11 @@ def test_an_index_with_keys_of_its_own(tmp_path):
     assert "other" not in index and ("one", "key") not in index
     assert list(Scoped("two", str(tmp_path), more=2)) == [("one", "key"), "more"]
     assert "more" in Index(str(tmp_path))
+
+
+def test_a_directory_that_is_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Cache(41) as cache, FanoutCache(42, shards=1) as fanout, Deque([1], 43).cache as queue:
+        cache["key"] = fanout["key"] = "value"
+        assert (cache.directory, fanout.directory, queue.directory) == ("41", "42", "43")
+    assert Cache("41")["key"] == FanoutCache("42", shards=1)["key"] == "value"

@@ -36,10 +36,12 @@ Directory = Union[str, "os.PathLike[str]", None]
 
 
 def full_path(directory: Directory) -> str:
-    """The path with "~" and variables filled in; of None, a new temporary directory."""
+    """The path with "~" and variables filled in; of None, a new temporary directory. Of what is no
+    path, as the int that a program gives for a seed, its str."""
     if directory is None:
         return tempfile.mkdtemp(prefix="diskcache-")
-    return os.path.expandvars(os.path.expanduser(os.fspath(directory)))
+    path = os.fspath(directory) if isinstance(directory, os.PathLike) else str(directory)
+    return os.path.expandvars(os.path.expanduser(path))
 
 
 class _Use:
@@ -80,6 +82,10 @@ class Base:
     size_limit: int
     cull_limit: int
     disk_min_file_size: int
+    count: int
+    size: int
+    hits: int
+    misses: int
     _disk_type: ClassVar[type[Disk]] = Disk
 
     def __init__(
@@ -113,6 +119,7 @@ class Base:
                 OldDirectoryWarning,
                 stacklevel=3,
             )
+        settings = {name: of for name, of in settings.items() if name not in METADATA}
         self._settings = {**DEFAULT_SETTINGS, **self._stored(), **settings}
         kwargs = {name[5:]: of for name, of in self._settings.items() if name.startswith("disk_")}
         self._disk = disk(self._directory, **kwargs)
@@ -124,6 +131,8 @@ class Base:
         if stored_settings(self._directory) != kept:
             with self._transact(retry=True) as store:
                 store.set_settings(kept)
+        for name in METADATA:
+            self.reset(name)
 
     # ----------------------------------------------------------- properties
 
@@ -324,7 +333,8 @@ class Base:
         """Set a setting, in the directory too unless update is false; or read it again.
 
         The settings of disk_ are the Disk's attributes. "count", "size", "hits" and "misses" can
-        only be read.
+        only be read, and are attributes with what they were when they were last read here, or when
+        the cache was made.
         """
         if key in METADATA:
             store = self._open()
@@ -378,7 +388,7 @@ def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
         return value in _POLICIES
     default = DEFAULT_SETTINGS.get(name)
     if default is None:
-        return not name.startswith("_") and not hasattr(cls, name)
+        return not name.startswith("_") and name not in METADATA and not hasattr(cls, name)
     if isinstance(default, str):
         return isinstance(value, str)
     if not isinstance(value, (int, float)):

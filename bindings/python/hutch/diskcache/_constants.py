@@ -50,7 +50,7 @@ DEFAULT_SETTINGS: dict[str, Any] = {
 }
 """The settings of a cache. The settings of sqlite_ are stored, and have no effect here."""
 
-METADATA = ("count", "size", "hits", "misses")
+METADATA = {"count": 0, "size": 0, "hits": 0, "misses": 0}
 """The settings that reset() returns but does not store."""
 
 EVICTION_POLICY: dict[str, Any] = {
