@@ -6,10 +6,13 @@ Each test has the shape of code that packages have.
 from __future__ import annotations
 
 import json
+import os
+import warnings
 import zlib
 
 import pytest
 
+import hutch
 from hutch.diskcache import DEFAULT_SETTINGS, Cache, Deque, FanoutCache, Index
 
 
@@ -145,3 +148,27 @@ def test_a_directory_that_is_a_number(tmp_path, monkeypatch):
         cache["key"] = fanout["key"] = "value"
         assert (cache.directory, fanout.directory, queue.directory) == ("41", "42", "43")
     assert Cache("41")["key"] == FanoutCache("42", shards=1)["key"] == "value"
+
+
+def test_check_leaves_caches_within(tmp_path):
+    outer = Cache(tmp_path)
+    inner = [
+        Cache(tmp_path / "sub" / "cache"),
+        FanoutCache(tmp_path / "fanout", shards=2),
+        hutch.Cache(str(tmp_path / "plain")),
+    ]
+    for cache in inner:
+        cache["key"] = b"x" * 100_000
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "cache.db").touch()
+    stray = tmp_path / "sub" / "stray"
+    stray.touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = outer.check(fix=True)
+    assert [str(each.message) for each in given] == [f"unknown file: {stray}"]
+    assert not stray.exists() and os.path.exists(tmp_path / "foreign" / "cache.db")
+    for cache in inner:
+        assert cache["key"] == b"x" * 100_000
+        cache.close()
+    assert outer.check() == []

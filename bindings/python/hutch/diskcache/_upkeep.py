@@ -17,7 +17,7 @@ from ._constants import (
     UnknownFileWarning,
 )
 from ._keys import HutchKey
-from ._store import OWN, Store
+from ._store import LOCK, OWN, Store
 from ._tags import stored_tag
 from ._walks import Walks
 
@@ -31,6 +31,10 @@ def _counted(before: int = 0) -> Iterator[None]:
         yield
     except Timeout as timeout:
         raise Timeout(before + sum(timeout.args)) from None
+
+
+# A directory with one of these files is a cache's: of python-diskcache, of this module, of hutch.
+_OF_CACHES = frozenset((DBNAME, LOCK, "hutch.lock"))
 
 
 class Upkeep(Walks):
@@ -204,6 +208,9 @@ class Upkeep(Walks):
                 files = [each for each in files if each not in OWN]
                 if DBNAME in files:
                     return  # The rest may belong to a cache of python-diskcache.
+            elif not _OF_CACHES.isdisjoint(files):
+                folders.clear()  # Of another cache, which the program has put in this directory.
+                continue
             for each in files:
                 path = os.path.join(folder, each)
                 if os.path.normpath(path) not in known:
