@@ -19,6 +19,7 @@ hutch.diskcache.install({})
 import diskcache, diskcache.core, diskcache.fanout as fanout
 from diskcache import Cache, core
 from diskcache.core import ENOVAL, UNKNOWN, Disk, args_to_key
+from diskcache.core import io, json, os, pickle, tempfile, threading, time, warnings, zlib
 from diskcache.persistent import Deque, Index
 from diskcache.recipes import Lock
 assert diskcache.Cache is Cache is core.Cache is diskcache.core.Cache

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+# Programs import these from the core of python-diskcache: from diskcache.core import io.
+import io as io
+import json as json
+import os as os
+import pickle as pickle
+import tempfile as tempfile
+import threading as threading
+import time as time
+import warnings as warnings
+import zlib as zlib
+
 from .._public import name_methods
 from ._constants import (
     DBNAME,
