@@ -223,6 +223,39 @@ TEST(what_is_found_expired_at_once_is_told_at_once) {
   CHECK_OK(hutch_close(cache));
 }
 
+static hutch_status refuse(void *context, const void *key, size_t key_size,
+                           hutch_loading *loading) {
+  (void)context, (void)key, (void)key_size, (void)loading;
+  return HUTCH_IO;
+}
+
+/* Memory is asked before there is a task, and by the task again. */
+TEST_EACH_KIND(a_read_that_memory_does_not_answer_counts_once) {
+  hutch_port *port;
+  CHECK_OK(hutch_port_create(&port));
+  hutch_load_options refresh = {.struct_size = sizeof refresh, .soft_time_to_live = 1};
+  CHECK_OK(put_text(f->cache, "old", "value"));
+  for (int kind = 0; kind < 4; kind++) {
+    told t;
+    hutch_task_options options = telling(&t);
+    hutch_completion now = {.struct_size = sizeof now};
+    if (kind == 1) options.flags = HUTCH_TASK_MAY_FINISH_NOW, options.now = &now;
+    else options.port = port;
+    hutch_cache_stats before = stats_of(f->cache);
+    if (kind < 2) CHECK_OK(hutch_get_async(f->cache, KEY("none"), &options, NULL));
+    else
+      CHECK_OK(hutch_load_async(f->cache, kind == 2 ? "none" : "old", kind == 2 ? 4 : 3, refuse,
+                                NULL, NULL, &refresh, &options, NULL));
+    wait_all(f->cache);
+    CHECK_OK(hutch_port_drain(port, 0, NULL));
+    hutch_cache_stats after = stats_of(f->cache);
+    CHECK_EQUAL(k == DISK_VIEW ? 0 : 1, after.memory.hits + after.memory.misses
+                                            - before.memory.hits - before.memory.misses);
+    CHECK(after.disk.misses <= before.disk.misses + 1);
+  }
+  hutch_port_release(port);
+}
+
 TEST_EACH_KIND(what_can_be_done_at_once_may_be) {
   bool memory_only = k == IN_MEMORY;
   CHECK_OK(put_text(f->cache, "key", "value"));

@@ -130,17 +130,32 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   /// done.
   func runAtOnce() -> Status? {
     let cache = pointee.handle.cache
-    if let load = pointee.load {
-      let block = (try? cache.get(key, in: .memory)) ?? nil
-      guard let found = block.unowned, !cache.isStale(found, load.spec) else { return nil }
-      pointee.block = block?.leak()
-      return .done
+    let isAll = pointee.load == nil && (cache.storage == nil || pointee.handle.scope == .memory)
+    let status = outcome { () throws(Failure) in
+      switch pointee.kind {
+      case .get, .load: try getAtOnce(countsMiss: isAll)
+      default: try perform(in: .memory, by: nil)
+      }
     }
-    let status = outcome { () throws(Failure) in try perform(in: .memory, by: nil) }
     guard status == .notFound else { return status }
     // Expired entries may be the reason.
     cache.events.deliver()
-    return cache.storage == nil || pointee.handle.scope == .memory ? status : nil
+    return isAll ? status : nil
+  }
+
+  /// The value that memory has, unless a load is to refresh it. A look after which the task looks
+  /// again is no access.
+  private func getAtOnce(countsMiss: Bool) throws(Failure) -> Status {
+    let cache = pointee.handle.cache
+    let moment = cache.clock.moment()
+    if let load = pointee.load, load.spec.softTimeToLive != 0,
+      let old = cache.memory.peek(key, pointee.hash, at: moment),
+      cache.isStale(old.unowned, load.spec)
+    {
+      return .notFound
+    }
+    pointee.block = cache.memory.get(key, pointee.hash, at: moment, countsMiss: countsMiss)?.leak()
+    return pointee.block == nil ? try notFound() : .done
   }
 
   private func outcome(_ body: () throws(Failure) -> Status) -> Status {

@@ -5,7 +5,7 @@ extension MemoryTier {
   /// An access. If an entry is found, the shard's lock is held.
   @inline(never) @_optimize(speed)
   func find(
-    _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
+    _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool
   ) -> (UnownedBlock, LockedShard)? {
     var expired = false
     let locked = lockShard(hash)
@@ -21,10 +21,11 @@ extension MemoryTier {
     return nil
   }
 
-  /// A reference to the entry's block; an access.
+  /// A reference to the entry's block; an access. A miss is not counted if the caller means to come
+  /// back.
   @_optimize(speed)
-  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    guard let (block, locked) = find(key, hash, at: at) else { return nil }
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true) -> Block? {
+    guard let (block, locked) = find(key, hash, at: at, countsMiss: countsMiss) else { return nil }
     let reference = block.retained()
     locked.lock.unlock()
     return reference
@@ -40,8 +41,8 @@ extension MemoryTier {
     deliver(&departures)
   }
 
-  /// The part that is asked for, copied if it fits, else by reference; an access either way. A
-  /// miss is not counted if the caller means to come back.
+  /// The part that is asked for, copied if it fits, else by reference; an access either way.
+  /// `countsMiss`: as above.
   @_optimize(speed)
   func look(
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
