@@ -138,6 +138,32 @@ TEST_EACH_KIND(info_counts_and_walks) {
   CHECK_EQUAL(13, made(f->cache, &call, HUTCH_OK).info.size);
 }
 
+static atomic_int walked;
+
+static int32_t has_no_context(void *context, const void *key, size_t key_size,
+                              const hutch_entry_info *info) {
+  (void)key, (void)key_size, (void)info;
+  CHECK(!context);
+  walked++;
+  return 0;
+}
+
+/* Options that end before a field have none. */
+TEST(a_walk_has_no_context_if_its_options_have_no_room_for_one) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  told t;
+  hutch_task_options options = telling(&t);
+  options.struct_size = offsetof(hutch_task_options, context);
+  options.complete = NULL;
+  hutch_call call = call_of(HUTCH_OPERATION_EACH, NULL);
+  call.visitor = has_no_context;
+  CHECK_OK(hutch_submit(cache, &call, &options, NULL));
+  CHECK_OK(hutch_wait_all(cache, HUTCH_FOREVER));
+  CHECK_EQUAL(1, walked);
+  CHECK_OK(hutch_close(cache));
+}
+
 static void complete_with_words(void *context, const hutch_completion *completion) {
   complete(context, completion);
   CHECK(completion->error && completion->error->words[0]);

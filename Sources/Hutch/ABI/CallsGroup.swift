@@ -22,7 +22,7 @@ public func hutch_submit(
         handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
         if: condition, as: UInt8(given.operation), &spec, mayFinishNow: now)
     }
-    let made = try given.made(options?.pointee.context)
+    let made = try given.made(spec.context)
     return try handle.submit(
       made.call, UInt8(given.operation), made.isOfKey ? try given.keyBytes() : nil,
       writes: made.writes, &spec)
