@@ -124,6 +124,11 @@ void *realloc(void *block, size_t size) {
   return fails(MEMORY) ? NULL : real(block, size);
 }
 
+void *calloc(size_t count, size_t size) {
+  REAL(calloc)
+  return fails(ZEROES) ? NULL : real(count, size);
+}
+
 #define MAP(name, offset)                                       \
   void *name(void *at, size_t n, int access, int flags, int fd, offset from) { \
     REAL(name)                                                  \

@@ -32,7 +32,9 @@ enum {
   /* A thread is made. */
   THREADS = 512,
   /* Memory that is no file's. */
-  PAGES = 1024
+  PAGES = 1024,
+  /* Memory that is all zero at first: of the library, and of libc, which may not bear it. */
+  ZEROES = 2048
 };
 
 extern struct fault {

@@ -433,6 +433,39 @@ TEST(a_check_without_memory_removes_nothing) {
   CHECK_OK(hutch_close(cache));
 }
 
+static hutch_status encode_nothing(void *context, void *object, hutch_buffer *output) {
+  (void)context, (void)object, (void)output;
+  return HUTCH_OK;
+}
+static hutch_status decode_nothing(void *context, hutch_value *value, void **object) {
+  (void)context, (void)value, *object = NULL;
+  return HUTCH_OK;
+}
+static void count_release(void *context) { ++*(int *)context; }
+
+TEST(an_opening_without_memory_releases_the_object_codec) {
+  bool fired = true;
+  int failed = 0;
+  for (long n = 1; fired; n++) {
+    int released = 0;
+    hutch_object_codec codec = {.struct_size = sizeof codec, .encode = encode_nothing,
+                                .decode = decode_nothing, .context = &released,
+                                .context_release = count_release};
+    hutch_options options = default_options();
+    options.object_codec = &codec;
+    hutch_cache *cache;
+    begin_faults(ZEROES, ENOMEM, false, n);
+    hutch_status status = hutch_open(NULL, &options, &cache);
+    end_faults();
+    fired = fault.fired;
+    failed += status != HUTCH_OK;
+    if (status != HUTCH_OK) CHECK_STATUS(HUTCH_NO_MEMORY, status);
+    else CHECK_OK(hutch_close(cache));
+    CHECK_EQUAL(1, released);
+  }
+  CHECK(failed > 0);
+}
+
 static void count_event(void *context, const hutch_event *event) {
   (void)event;
   ++*(long *)context;

@@ -21,5 +21,5 @@ static void call_while(int failing, unsigned long one_of) {
   call_at_random(begin, end);
 }
 
-TEST(any_call_while_the_system_refuses_now_and_then) { call_while(~0, 100); }
+TEST(any_call_while_the_system_refuses_now_and_then) { call_while(~ZEROES, 100); }
 TEST(any_call_without_memory) { call_while(MEMORY | PAGES, 10); }

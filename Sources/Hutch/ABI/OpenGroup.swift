@@ -157,16 +157,17 @@ extension ObjectCodec {
   ) throws(Failure) -> ObjectCodec? {
     guard let codec else { return nil }
     let given: hutch_object_codec
+    let told: UnsafeMutablePointer<hutch_object_codec>
     do throws(Failure) {
       given = try received(codec, over: hutch_object_codec())
       guard given.encode != nil, given.decode != nil else {
         throw .invalid("an object codec needs encode and decode")
       }
+      told = try Allocation.one(hutch_object_codec.self)
     } catch {
       release(codec)
       throw error
     }
-    let told = try Allocation.one(hutch_object_codec.self)
     told.initialize(to: given)
     told.pointee.struct_size = MemoryLayout<hutch_object_codec>.size
     told.pointee.context_release = nil
