@@ -433,6 +433,64 @@ TEST(a_check_without_memory_removes_nothing) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A walk over numbers in both tiers, which more than one page has, of whose calls the n-th that
+   grows memory fails. The caller then asks for the same step again. */
+enum { NUMBERS = 150 };
+
+static bool walk_fails(hutch_cache *cache, uint32_t order, long n, int *failed) {
+  int met[NUMBERS] = {0};
+  hutch_cursor *cursor;
+  begin_faults(MEMORY, ENOMEM, false, n);
+  hutch_status status = order ? hutch_cursor_create_ordered(cache, order, &cursor)
+                              : hutch_cursor_create(cache, &cursor);
+  CHECK_OK(status);
+  const void *key;
+  size_t size;
+  int64_t before = 0;
+  while ((status = hutch_cursor_next(cursor, &key, &size)) != HUTCH_NOT_FOUND) {
+    if (status != HUTCH_OK) {
+      CHECK_STATUS(HUTCH_NO_MEMORY, status);
+      CHECK(++*failed);
+      continue;
+    }
+    uint32_t number;
+    CHECK_EQUAL(sizeof number, size);
+    memcpy(&number, key, size);
+    met[number]++;
+    hutch_entry_info info = {.struct_size = sizeof info};
+    CHECK_OK(hutch_cursor_info(cursor, &info));
+    if (order) CHECK(info.created >= before);
+    before = info.created;
+  }
+  end_faults();
+  for (int i = 0; i < NUMBERS; i++) CHECK_EQUAL(1, met[i]);
+  hutch_cursor_release(cursor);
+  return fault.fired;
+}
+
+TEST(a_walk_whose_step_fails_goes_on_where_it_was) {
+  hutch_options options = default_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.write_policy = HUTCH_WRITE_ON_EVICTION;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY), *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < NUMBERS; i++)
+    CHECK_OK(hutch_put(cache, &i, sizeof i, &i, sizeof i, NULL, NULL));
+  CHECK_OK(hutch_flush(cache));
+  for (uint32_t i = 0; i < NUMBERS; i += 2)
+    CHECK_OK(hutch_touch(cache, &i, sizeof i, 0, 0));
+  int failed = 0;
+  for (int tier = 0; tier < 3; tier++)
+    for (uint32_t order = 0; order <= HUTCH_ORDER_INSERTION; order++) {
+      hutch_cache *walked = tier == 0 ? cache : tier == 1 ? memory : disk;
+      for (long n = 1; walk_fails(walked, order, n, &failed); n++) continue;
+    }
+  CHECK(failed > 30);
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 static hutch_status encode_nothing(void *context, void *object, hutch_buffer *output) {
   (void)context, (void)object, (void)output;
   return HUTCH_OK;

@@ -95,10 +95,12 @@ final class Cursor {
         }
       }
     } else {
+      var position = memoryPosition
       count = try page.refill { (_, append) throws(Failure) in
         cache.memory.blocks(
-          after: &memoryPosition, limit: Cursor.pageCount, at: moment, visit: { append($0.key) })
+          after: &position, limit: Cursor.pageCount, at: moment, visit: { append($0.key) })
       }
+      memoryPosition = position
     }
     if count == 0 {
       hasEnded = true

@@ -35,7 +35,7 @@ final class KeyPage {
 
   /// Fills the page with other keys. `fetch` gets the key that the walk is at (nil before the first
   /// step) and a function that appends a key. This function returns what `fetch` returns. The key
-  /// that the walk is at becomes the page's first one.
+  /// that the walk is at becomes the page's first one, and is the only one if this fails.
   func refill(
     _ fetch: (Bytes?, (Bytes) -> Void) throws(Failure) -> Int
   ) throws(Failure) -> Int {
@@ -49,12 +49,17 @@ final class KeyPage {
     swap(&bytes, &former)
     position = bytes.count
     failure = nil
-    let passed = try fetch(from) { key in
-      if failure != nil { return }
-      do throws(Failure) { try KeyPage.append(key, to: &bytes) } catch { failure = error }
+    do throws(Failure) {
+      let passed = try fetch(from) { key in
+        if failure != nil { return }
+        do throws(Failure) { try KeyPage.append(key, to: &bytes) } catch { failure = error }
+      }
+      if let failure { throw failure }
+      return passed
+    } catch {
+      bytes.truncate(to: position)
+      throw error
     }
-    if let failure { throw failure }
-    return passed
   }
 
   /// Fails with nothing changed.

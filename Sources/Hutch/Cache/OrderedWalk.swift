@@ -67,28 +67,37 @@ final class OrderedWalk {
     UnsafeMutableRawPointer(bitPattern: Int(item.tag))
   }
 
-  /// Steps to the next key, which is valid until the next step; nil at the end.
+  /// Steps to the next key, which is valid until the next step; nil at the end. If it fails, the
+  /// next call goes on behind the key before.
   @inline(never)
   func step() throws(Failure) -> Bytes? {
     while true {
       while next < candidates.count {
         let item = candidates[next]
-        next += 1
-        guard let start = OrderedWalk.pointer(item) else { continue }
-        let key = Bytes(start: start, count: Int(item.weight))
+        let key = Bytes(start: OrderedWalk.pointer(item), count: Int(item.weight))
         let version = UInt64(bitPattern: isDescending ? ~item.second : item.second)
-        // Both tiers may have offered it.
-        if !isStorages, try !met.insert(version) { continue }
-        // A page is large, and much may have gone or come anew since it was made.
-        guard try handle.cache.info(key, in: handle.scope)?.record.version == version else {
-          continue
+        // Both tiers may have offered it. A page is large, and much may have gone or come anew
+        // since it was made.
+        if !met.contains(version),
+          try handle.cache.info(key, in: handle.scope)?.record.version == version
+        {
+          if !isStorages { _ = try met.insert(version) }
+          next += 1
+          current = key
+          return key
         }
-        current = key
-        return key
+        next += 1
       }
       drop()
       if isEnd { return nil }
-      try fetch()
+      let from = place
+      do throws(Failure) {
+        try fetch()
+      } catch {
+        drop()
+        place = from
+        throw error
+      }
     }
   }
 

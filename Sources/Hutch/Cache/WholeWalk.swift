@@ -98,6 +98,7 @@ final class WholeWalk {
     }
   }
 
+  /// If it fails, the next call tries again.
   private func fetch() throws(Failure) {
     if page.count > 0 {
       try passed.replace(with: page[page.count - 1])
@@ -105,6 +106,15 @@ final class WholeWalk {
     }
     page.begin(room: room)
     next = 0
+    do throws(Failure) {
+      try fill()
+    } catch {
+      page.begin(room: room)
+      throw error
+    }
+  }
+
+  private func fill() throws(Failure) {
     let cache = handle.cache
     let moment = asksForEach ? cache.clock.current : .first
     var newest = cache.versions.last
