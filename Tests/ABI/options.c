@@ -88,7 +88,7 @@ TEST(a_second_opening_and_a_view_tell_what_is_in_force) {
   given.workers = 9;
   hutch_cache *second;
   hutch_status status = hutch_open(directory.text, &given, &second);
-  CHECK(status == HUTCH_OK || status == HUTCH_OPTIONS_DIFFER);
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, status);
   CHECK_EQUAL(5, options_of(second).workers);
   hutch_cache *view = tier_of(cache, HUTCH_TIER_DISK);
   hutch_options wanted = change();
@@ -314,6 +314,35 @@ TEST(a_second_opening_with_another_disk_policy_differs) {
   CHECK_OK(hutch_close(cache));
   given.disk_policy = 99;
   CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(directory.text, &given, &second));
+}
+
+TEST(a_second_opening_with_any_other_option_differs) {
+  hutch_options first = default_options();
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &first), *second;
+  hutch_options none = default_options(), others[7];
+  for (int i = 0; i < 7; i++) others[i] = none;
+  others[0].write_policy = HUTCH_WRITE_DISK;
+  others[1].on_memory_warning = HUTCH_SHRINK_EXPIRED;
+  others[2].on_background = HUTCH_SHRINK_LOW_WATER;
+  others[3].low_water = 20;
+  others[4].workers = 7;
+  others[5].queue_length = 9;
+  others[6].close_deadline = HUTCH_MINUTE;
+  for (int i = 0; i < 7; i++) {
+    CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &others[i], &second));
+    CHECK_OK(hutch_close(second));
+  }
+  none.flags |= HUTCH_OPEN_NO_THREADS;
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &none, &second));
+  CHECK_OK(hutch_close(second));
+  /* What is in force is no other option, be it said or not. */
+  hutch_options told = options_of(cache);
+  CHECK_OK(hutch_open(directory.text, &told, &second));
+  CHECK_OK(hutch_close(second));
+  CHECK_OK(hutch_open(directory.text, NULL, &second));
+  CHECK_OK(hutch_close(second));
+  CHECK_OK(hutch_close(cache));
 }
 
 /* While threads read and write, in more entries than one shard has. */

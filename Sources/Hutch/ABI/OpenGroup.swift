@@ -199,13 +199,13 @@ extension OpenOptions {
           | HUTCH_OPEN_NO_THREADS | HUTCH_OPEN_NONEMPTY | HUTCH_OPEN_EXISTING
           | HUTCH_OPEN_AGES_ON_TRIM))
     try checkReserved(options.reserved == 0)
-    policy = try evictionPolicy(options.policy, "options.policy is not defined")
-    pressure = try Pressure(options)
+    change = try Cache.OptionChange(options)
     memory = try TierLimits(options.memory, over: .defaultMemory)
     memoryGiven = LimitFields(options.memory)
     memory.ages.actOnTrim = options.has(HUTCH_OPEN_AGES_ON_TRIM)
     drainsReleases = options.has(HUTCH_OPEN_DRAIN_RELEASES)
     try disk.take(options)
+    disk.policy = change.diskPolicy
     writePolicy = try WritePolicy(options.write_policy)
     if writePolicy == .onEviction {
       guard options.sharing != UInt32(HUTCH_SHARING_SHARED) else {
@@ -213,6 +213,7 @@ extension OpenOptions {
       }
       disk.sharing = .exclusive
     }
+    tasks.workers = change.workers ?? tasks.workers
     try tasks.take(options)
   }
 }
@@ -220,7 +221,6 @@ extension OpenOptions {
 extension StorageOptions {
   @inline(never)
   fileprivate mutating func take(_ options: hutch_options) throws(Failure) {
-    policy = try evictionPolicy(options.disk_policy, "options.disk_policy is not defined")
     // The default is HUTCH_DURABILITY_PROCESS, which is 1.
     guard let durability = Durability(rawValue: max(options.durability, 1)) else {
       throw .unknown("options.durability is not defined", options.durability)
@@ -263,7 +263,6 @@ extension TaskOptions {
   @inline(never)
   fileprivate mutating func take(_ options: hutch_options) throws(Failure) {
     deliver = deliverCompletion
-    workers = try workersOf(options) ?? workers
     if options.has(HUTCH_OPEN_NO_THREADS) {
       guard options.workers == 0 else {
         throw .invalid("options.workers is set together with HUTCH_OPEN_NO_THREADS")
@@ -280,8 +279,9 @@ extension TaskOptions {
       }
       self.hosts = hosts
     }
-    // 0 is the default: any number of tasks, for the queue too.
-    if options.queue_length != UInt64.max { length = Int(clamping: options.queue_length) }
+    if options.queue_length != 0 {
+      length = options.queue_length == UInt64.max ? 0 : Int(clamping: options.queue_length)
+    }
     let deadline = try checkedDuration(options.close_deadline)
     if deadline != 0 { closeDeadline = deadline }
   }
@@ -293,14 +293,5 @@ extension WritePolicy {
       throw .unknown("the write policy is not defined", number)
     }
     self = policy
-  }
-}
-
-extension Pressure {
-  fileprivate init(_ options: hutch_options) throws(Failure) {
-    self.init()
-    onMemoryWarning = try shrinkResponse(options.on_memory_warning) ?? onMemoryWarning
-    onBackground = try shrinkResponse(options.on_background) ?? onBackground
-    lowWater = try lowWaterPercent(options) ?? lowWater
   }
 }

@@ -17,7 +17,9 @@ public func hutch_set_options(
 ) -> hutch_status {
   withCache(cache) { (cache, _) throws(Failure) in
     guard options != nil else { throw .invalid("options is NULL") }
-    try cache.change(try Cache.OptionChange(try received(options, over: hutch_options())))
+    let given = try received(options, over: hutch_options())
+    try checkChangeable(given)
+    try cache.change(try Cache.OptionChange(given))
     return .done
   }
 }
@@ -34,8 +36,7 @@ extension hutch_options {
     on_memory_warning = shrinks.onMemoryWarning.rawValue
     on_background = shrinks.onBackground.rawValue
     low_water = UInt32(shrinks.lowWater)
-    let inForce = try? cache.target(of: .standard, in: .whole)
-    write_policy = (inForce ?? cache.settings.writePolicy).rawValue
+    write_policy = cache.writePolicy.rawValue
     if cache.settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
     if limits.memory.ages.actOnTrim { flags |= UInt32(HUTCH_OPEN_AGES_ON_TRIM) }
     let upkeep = cache.parts.upkeep
@@ -43,7 +44,7 @@ extension hutch_options {
     if let hosts = cache.parts.hosts {
       queue = OpaquePointer(Unmanaged.passUnretained(hosts).toOpaque())
     } else {
-      if upkeep.hasThreads { workers = UInt32(upkeep.lock.withLock { upkeep.width }) }
+      workers = UInt32(cache.workers)
       queue_length = upkeep.length == 0 ? UInt64.max : UInt64(upkeep.length)
     }
     close_deadline = cache.settings.closeDeadline
@@ -74,32 +75,38 @@ extension hutch_options {
   }
 }
 
-extension Cache.OptionChange {
-  fileprivate init(_ options: hutch_options) throws(Failure) {
-    var rest = options
-    rest.struct_size = 0
-    rest.policy = 0
-    rest.disk_policy = 0
-    rest.workers = 0
-    rest.on_memory_warning = 0
-    rest.on_background = 0
-    rest.low_water = 0
-    guard isZero(rest) else {
-      throw Failure(.unsupported, "an option is set that cannot be changed in an open cache")
-    }
-    policy = try evictionPolicy(options.policy, "options.policy is not defined")
-    diskPolicy = try evictionPolicy(
-      options.disk_policy, "options.disk_policy is not defined")
-    onMemoryWarning = try shrinkResponse(options.on_memory_warning)
-    onBackground = try shrinkResponse(options.on_background)
-    lowWater = try lowWaterPercent(options)
-    self.workers = try workersOf(options)
+/// Checks that no option is set but those that can be changed in an open cache.
+private func checkChangeable(_ options: hutch_options) throws(Failure) {
+  var rest = options
+  rest.struct_size = 0
+  rest.policy = 0
+  rest.disk_policy = 0
+  rest.workers = 0
+  rest.on_memory_warning = 0
+  rest.on_background = 0
+  rest.low_water = 0
+  guard isZero(rest) else {
+    throw Failure(.unsupported, "an option is set that cannot be changed in an open cache")
   }
 }
 
-// MARK: options that an opening and a change have in common. Nil: not set
+extension Cache.OptionChange {
+  @inline(never)
+  init(_ options: hutch_options) throws(Failure) {
+    policy = try evictionPolicy(options.policy, "options.policy is not defined")
+    diskPolicy = try evictionPolicy(options.disk_policy, "options.disk_policy is not defined")
+    onMemoryWarning = try shrinkResponse(options.on_memory_warning)
+    onBackground = try shrinkResponse(options.on_background)
+    guard options.low_water <= 100 else { throw .invalid("options.low_water is above 100") }
+    if options.low_water != 0 { lowWater = UInt64(options.low_water) }
+    guard options.workers <= UInt32(TaskQueue.mostThreads) else {
+      throw .invalid("options.workers is above 256")
+    }
+    if options.workers != 0 { workers = Int(options.workers) }
+  }
+}
 
-func evictionPolicy(
+private func evictionPolicy(
   _ number: UInt32, _ words: StaticString
 ) throws(Failure) -> EvictionPolicy? {
   switch number {
@@ -121,22 +128,10 @@ private func number(of policy: EvictionPolicy) -> UInt32 {
   }
 }
 
-func shrinkResponse(_ number: UInt32) throws(Failure) -> Pressure.Response? {
+private func shrinkResponse(_ number: UInt32) throws(Failure) -> Pressure.Response? {
   if number == UInt32(HUTCH_SHRINK_DEFAULT) { return nil }
   guard let response = Pressure.Response(rawValue: number) else {
     throw .unknown("the HUTCH_SHRINK_* option is not defined", number)
   }
   return response
-}
-
-func lowWaterPercent(_ options: hutch_options) throws(Failure) -> UInt64? {
-  guard options.low_water <= 100 else { throw .invalid("options.low_water is above 100") }
-  return options.low_water == 0 ? nil : UInt64(options.low_water)
-}
-
-func workersOf(_ options: hutch_options) throws(Failure) -> Int? {
-  guard options.workers <= UInt32(TaskQueue.mostThreads) else {
-    throw .invalid("options.workers is above 256")
-  }
-  return options.workers == 0 ? nil : Int(options.workers)
 }

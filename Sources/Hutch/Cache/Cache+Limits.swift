@@ -106,8 +106,15 @@ extension Cache {
     guard let storage else { return true }
     let isOtherStorage = storage.apply(options.disk)
     let memory = limits().memory
-    let policy = parts.limitsLock.withLock { memoryPolicy }
-    return policy != options.policy ?? policy
+    let (policy, pressure) = parts.limitsLock.withLock { (memoryPolicy, self.pressure) }
+    let (workers, change) = (self.workers, options.change)
+    return policy != change.policy ?? policy
+      || pressure != pressure.changed(change)
+      || workers != change.workers ?? workers
+      || parts.upkeep.hasThreads && options.tasks.workers == 0
+      || parts.upkeep.length != options.tasks.length ?? parts.upkeep.length
+      || settings.closeDeadline != options.tasks.closeDeadline ?? settings.closeDeadline
+      || (try? target(of: options.writePolicy, in: .whole)) != writePolicy
       || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
       || memory.ages.actOnTrim != options.memory.ages.actOnTrim

@@ -1,6 +1,6 @@
 /// The options of an open cache: those in force, and the change of those that can be changed.
 extension Cache {
-  /// What a caller has set; nil: as it is.
+  /// What a caller has set, in an opening or later; nil: as it is.
   struct OptionChange {
     var policy: EvictionPolicy?
     var diskPolicy: EvictionPolicy?
@@ -32,9 +32,7 @@ extension Cache {
       if let policy = change.policy { try memory.setPolicy(policy, at: moment) }
       parts.limitsLock.withLock {
         memoryPolicy = change.policy ?? memoryPolicy
-        pressure.onMemoryWarning = change.onMemoryWarning ?? pressure.onMemoryWarning
-        pressure.onBackground = change.onBackground ?? pressure.onBackground
-        pressure.lowWater = change.lowWater ?? pressure.lowWater
+        pressure = pressure.changed(change)
       }
       if let workers = change.workers { tasks.setWidth(workers) }
     }

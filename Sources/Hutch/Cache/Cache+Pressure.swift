@@ -1,5 +1,5 @@
 /// The memory tier's answer to pressure that the host tells of.
-struct Pressure {
+struct Pressure: Equatable {
   /// The numbers of HUTCH_SHRINK_*, but for the default's.
   enum Response: UInt32 {
     case empty = 1
@@ -11,6 +11,12 @@ struct Pressure {
   var onBackground = Response.empty
   /// Percent of the cost limit that `lowWater` leaves.
   var lowWater: UInt64 = 50
+
+  func changed(_ change: Cache.OptionChange) -> Pressure {
+    Pressure(
+      onMemoryWarning: change.onMemoryWarning ?? onMemoryWarning,
+      onBackground: change.onBackground ?? onBackground, lowWater: change.lowWater ?? lowWater)
+  }
 }
 
 extension Cache {

@@ -131,11 +131,13 @@ final class Cache {
     let settings = Settings(
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
-      drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
+      drainsReleases: options.drainsReleases,
+      closeDeadline: options.tasks.closeDeadline ?? 30_000_000_000,
       values: values, objectCodec: options.objectCodec,
       guest: options.tasks.hosts == nil ? nil : TaskGuest())
     let cache = Cache(
-      memory, storage, clock, settings, options.memory, options.pressure, coherence, life, parts)
+      memory, storage, clock, settings, options.memory, Pressure().changed(options.change),
+      coherence, life, parts)
     memory.prepareHits(clock, isAll: storage == nil)
     cache.followAges(at: clock.current)
     return cache
@@ -177,5 +179,16 @@ extension Cache {
     // Other processes would not see what only this one's memory has.
     if target == .onEviction && settings.isShared { return .through }
     return target == .standard ? .through : target
+  }
+
+  /// The policy of a put that names none.
+  var writePolicy: WritePolicy {
+    (try? target(of: .standard, in: .whole)) ?? settings.writePolicy
+  }
+
+  /// How many threads of its own run its tasks at most; 0: none does.
+  var workers: Int {
+    let queue = parts.upkeep
+    return queue.hasThreads && parts.hosts == nil ? queue.lock.withLock { queue.width } : 0
   }
 }

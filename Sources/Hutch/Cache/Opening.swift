@@ -7,9 +7,8 @@ final class OpenOptions {
   var codec: Codec?
   /// Converts between a host's objects and values.
   var objectCodec: ObjectCodec?
-  /// Nil: not chosen, which is the adaptive one for a cache that is not open yet.
-  var policy: EvictionPolicy?
-  var pressure = Pressure()
+  /// Those that can be changed in an open cache.
+  var change = Cache.OptionChange()
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   /// Which fields of `memory` the caller has set.
@@ -24,10 +23,10 @@ final class OpenOptions {
 /// The runner of a cache's tasks.
 struct TaskOptions {
   var workers = 2
-  /// How many tasks may wait; 0: any number.
-  var length = 0
-  /// How long a close waits for tasks.
-  var closeDeadline: Int64 = 30_000_000_000
+  /// How many tasks may wait; 0: any number. Nil: not chosen.
+  var length: Int?
+  /// How long a close waits for tasks. Nil: not chosen.
+  var closeDeadline: Int64?
   /// Tells the host what came of a task.
   var deliver: TaskQueue.Deliver = { _ in }
   /// The host's queue that the tasks run on. Nil: the cache's own.
@@ -37,7 +36,7 @@ struct TaskOptions {
   /// them.
   func makeQueue() throws(Failure) -> TaskQueue {
     try TaskQueue(
-      width: hosts == nil ? max(1, workers) : 1, hasThreads: workers > 0, length: length,
+      width: hosts == nil ? max(1, workers) : 1, hasThreads: workers > 0, length: length ?? 0,
       deliver: deliver)
   }
 }
@@ -192,7 +191,8 @@ final class Opening {
     Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy ?? .adaptive, hash: try KeyedHash(),
+      limits: options.memory, policy: options.change.policy ?? .adaptive,
+      hash: try KeyedHash(),
       versions: versions)
     let cache = try Cache.make(
       memory: memory, storage: nil, clock: clock, versions: versions, options: options)
@@ -387,8 +387,8 @@ extension Opening {
     let sharing = storage.sharing
     let versions = Versions(from: sharing.firstVersion, shared: sharing.nextVersion)
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy ?? .adaptive, hash: storage.hash,
-      versions: versions, coherence: sharing.counters)
+      limits: options.memory, policy: options.change.policy ?? .adaptive,
+      hash: storage.hash, versions: versions, coherence: sharing.counters)
     let cache = try Cache.make(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
       coherence: sharing.counters)
