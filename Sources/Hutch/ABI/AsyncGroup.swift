@@ -68,10 +68,11 @@ func submitPut(
   let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
   let put = try Cache.PutSpec.given(put_options)
   try handle.check()
+  let cache = handle.cache
   let block = try put.block(
-    key, value, at: handle.cache.clock.moment(), wantsChecksum: handle.cache.storage != nil)
+    key, value, at: cache.clock.moment(), wantsChecksum: cache.storage != nil)
   return try handle.submit(
-    .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
+    .put, key, block, storing: try cache.target(of: put.writePolicy, in: handle.scope),
     suffix: put.suffix, if: condition, as: operation, &spec, mayFinishNow: mayFinishNow)
 }
 

@@ -15,17 +15,17 @@ func failing(
   return failure.status.code
 }
 
-/// Calls `body` with the handle behind a pointer. Not inlined, for calls that take longer than a
-/// closure costs.
-@inline(never)
+/// Calls `body` with the handle behind a pointer, and its cache. It counts no reference.
+@inline(__always)
 func withHandle(
   _ pointer: OpaquePointer?, about subject: UnsafePointer<CChar>? = nil,
-  _ body: (Handle) throws(Failure) -> Status
+  _ body: (Cache, Handle) throws(Failure) -> Status
 ) -> hutch_status {
   guard let pointer else { return failing(.invalid("the cache is NULL")) }
-  return reference(pointer, Handle.self)._withUnsafeGuaranteedRef {
-    handle in
-    answering(about: subject) { () throws(Failure) in try body(handle) }
+  return reference(pointer, Handle.self)._withUnsafeGuaranteedRef { handle in
+    handle.unretained._withUnsafeGuaranteedRef { cache in
+      answering(about: subject) { () throws(Failure) in try body(cache, handle) }
+    }
   }
 }
 
@@ -33,11 +33,11 @@ func withHandle(
 /// removed it meanwhile: then the answer is HUTCH_CLOSED.
 @inline(never)
 func withCache(
-  _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
+  _ pointer: OpaquePointer?, _ body: (Cache, Handle) throws(Failure) -> Status
 ) -> hutch_status {
-  withHandle(pointer) { (handle) throws(Failure) in
+  withHandle(pointer) { (cache, handle) throws(Failure) in
     try handle.check()
-    let status = try body(handle)
+    let status = try body(cache, handle)
     if status == .notFound { try handle.check() }
     return status
   }
@@ -46,12 +46,12 @@ func withCache(
 /// Like `giving`, for a cache that can be used.
 func giving(
   _ out: UnsafeMutablePointer<OpaquePointer?>?, of cache: OpaquePointer?,
-  _ body: (Handle) throws(Failure) -> OpaquePointer?
+  _ body: (Cache, Handle) throws(Failure) -> OpaquePointer?
 ) -> hutch_status {
   out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, handle) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
-    guard let object = try body(handle) else { return .notFound }
+    guard let object = try body(cache, handle) else { return .notFound }
     out.pointee = object
     return .done
   }
@@ -61,42 +61,14 @@ func giving(
 /// count, also if the call fails.
 func counting(
   _ removed: UnsafeMutablePointer<UInt64>?, from cache: OpaquePointer?,
-  _ body: (Handle, inout UInt64) throws(Failure) -> Void
+  _ body: (Cache, Handle, inout UInt64) throws(Failure) -> Void
 ) -> hutch_status {
   removed?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, handle) throws(Failure) in
     var count: UInt64 = 0
     defer { removed?.pointee = count }
-    try body(handle, &count)
+    try body(cache, handle, &count)
     return .done
-  }
-}
-
-/// Like `withHandle`, with the cache, for calls that end within some nanoseconds: it counts no
-/// reference.
-@inline(__always)
-func withHandleAtOnce(
-  _ pointer: OpaquePointer?, _ body: (Cache, Handle) throws(Failure) -> Status
-) -> hutch_status {
-  guard let pointer else { return failing(.invalid("the cache is NULL")) }
-  return reference(pointer, Handle.self)._withUnsafeGuaranteedRef {
-    handle in
-    handle.unretained._withUnsafeGuaranteedRef { cache in
-      answering { () throws(Failure) in try body(cache, handle) }
-    }
-  }
-}
-
-/// Like `withCache` above, and counts no reference to the cache.
-@inline(never)
-func withCache(
-  _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
-) -> hutch_status {
-  withHandleAtOnce(pointer) { (cache, handle) throws(Failure) in
-    try handle.check()
-    let status = try body(cache, handle.scope)
-    if status == .notFound { try handle.check() }
-    return status
   }
 }
 

@@ -9,7 +9,8 @@ public func hutch_submit(
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     guard call != nil else { throw .invalid("call is NULL") }
-    let given = try received(call, over: hutch_call())
+    var given = try received(call, over: hutch_call())
+    let operation = UInt8(truncatingIfNeeded: given.operation)
     let condition: WriteCondition? =
       switch given.operation {
       case UInt32(HUTCH_OPERATION_ADD): .absent
@@ -20,157 +21,133 @@ public func hutch_submit(
     if let condition {
       return try submitPut(
         handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
-        if: condition, as: UInt8(given.operation), &spec, mayFinishNow: now)
+        if: condition, as: operation, &spec, mayFinishNow: now)
     }
-    let made = try given.made(spec.context)
+    let copies = ArgumentCopies()
+    let put = try given.copyArguments(to: copies)
+    let made = AsyncCall(copies) {
+      [given, context = spec.context] (operation, cache, key, task) throws(Failure) in
+      try given.make(operation, cache, key, task, put, context)
+    }
     return try handle.submit(
-      made.call, UInt8(given.operation), made.isOfKey ? try given.keyBytes() : nil,
-      writes: made.writes, &spec)
+      made, operation, given.isOfKey ? try given.keyBytes() : nil, writes: given.isWrite, &spec)
   }
-}
-
-/// A call for a task, and what the queue has to know of it.
-private struct MadeCall {
-  let call: AsyncCall
-  let isOfKey: Bool
-  let writes: Bool
 }
 
 extension hutch_call {
   fileprivate func keyBytes() throws(Failure) -> Bytes { try checkedKey(key, key_size) }
 
-  /// The call with copies of its arguments, which are checked here. `context`: the task's.
-  fileprivate func made(_ context: UnsafeMutableRawPointer?) throws(Failure) -> MadeCall {
-    let copies = ArgumentCopies()
-    func reads(isOfKey: Bool = false, _ body: @escaping AsyncCall.Body) -> MadeCall {
-      MadeCall(call: AsyncCall(copies, body), isOfKey: isOfKey, writes: false)
-    }
-    switch operation {
-    case UInt32(HUTCH_OPERATION_INFO):
-      let info = try copies.room(MemoryLayout<hutch_entry_info>.size)
-        .bindMemory(to: hutch_entry_info.self, capacity: 1)
-      return reads(isOfKey: true) { (operation, key, _) throws(Failure) in
-        info.pointee = hutch_entry_info()
-        info.pointee.struct_size = MemoryLayout<hutch_entry_info>.size
-        let status = try informing(operation.pointee.handle, key, info)
-        if status == .done { operation.pointee.call!.info = UnsafeRawPointer(info) }
-        return status
-      }
-    case UInt32(HUTCH_OPERATION_COUNT), UInt32(HUTCH_OPERATION_COST):
-      let isCost = operation == UInt32(HUTCH_OPERATION_COST)
-      return reads { (operation, _, _) throws(Failure) in
-        let (cache, scope) = (operation.pointee.handle.cache, operation.pointee.handle.scope)
-        cache.reclaimByHostsClock()
-        operation.pointee.removed = try isCost ? cache.cost(in: scope) : cache.count(in: scope)
-        return .done
-      }
-    case UInt32(HUTCH_OPERATION_EACH):
-      guard let visitor else { throw .invalid("the visitor is NULL") }
-      return reads { (operation, _, task) throws(Failure) in
-        let isWhole = try visit(operation.pointee.handle, visitor, context) {
-          operation.isAsked(task)
-        }
-        return isWhole ? .done : .cancelled
-      }
-    case UInt32(HUTCH_OPERATION_PATH):
-      return reads(isOfKey: true) { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        let call = operation.pointee.call!
-        try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
-          let text = try call.room(path.count + 1)
-          text.copyMemory(from: path.baseAddress!, byteCount: path.count)
-          text.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
-          call.path = UnsafePointer(text.assumingMemoryBound(to: CChar.self))
-        }
-        return call.path == nil ? .notFound : .done
-      }
-    case UInt32(HUTCH_OPERATION_GET_MANY), UInt32(HUTCH_OPERATION_REMOVE_MANY),
-      UInt32(HUTCH_OPERATION_PUT_MANY):
-      return try madeOfMany(copies)
-    default:
-      return try madeWrite(copies)
-    }
+  fileprivate func `is`(_ operations: UInt64) -> Bool { 1 << UInt64(operation) & operations != 0 }
+
+  /// True if the call is about one key.
+  fileprivate var isOfKey: Bool {
+    `is`(
+      1 << HUTCH_OPERATION_INFO | 1 << HUTCH_OPERATION_TOUCH | 1 << HUTCH_OPERATION_INCREMENT
+        | 1 << HUTCH_OPERATION_POP | 1 << HUTCH_OPERATION_PUT_FILE | 1 << HUTCH_OPERATION_PATH)
   }
 
-  /// The calls that write an entry.
-  private func madeWrite(_ copies: ArgumentCopies) throws(Failure) -> MadeCall {
-    func writes(_ body: @escaping AsyncCall.Body) -> MadeCall {
-      MadeCall(call: AsyncCall(copies, body), isOfKey: true, writes: true)
-    }
+  fileprivate var isWrite: Bool {
+    `is`(
+      1 << HUTCH_OPERATION_TOUCH | 1 << HUTCH_OPERATION_INCREMENT | 1 << HUTCH_OPERATION_POP
+        | 1 << HUTCH_OPERATION_PUT_FILE | 1 << HUTCH_OPERATION_PUT_MANY
+        | 1 << HUTCH_OPERATION_REMOVE_MANY)
+  }
+
+  /// Checks the arguments, and has them point to copies. Returns the options of a put.
+  @inline(never)
+  fileprivate mutating func copyArguments(
+    to copies: ArgumentCopies
+  ) throws(Failure) -> Cache.PutSpec {
     switch operation {
+    case UInt32(HUTCH_OPERATION_INFO), UInt32(HUTCH_OPERATION_COUNT),
+      UInt32(HUTCH_OPERATION_COST), UInt32(HUTCH_OPERATION_POP), UInt32(HUTCH_OPERATION_PATH):
+      return Cache.PutSpec()
+    case UInt32(HUTCH_OPERATION_EACH):
+      guard visitor != nil else { throw .invalid("the visitor is NULL") }
+      return Cache.PutSpec()
     case UInt32(HUTCH_OPERATION_TOUCH):
-      let timeToLive = try checkedDuration(time_to_live)
-      let timeToIdle = try checkedDuration(time_to_idle)
-      return writes { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        let isThere = try handle.cache.touch(
-          key, timeToLive: timeToLive, timeToIdle: timeToIdle, in: handle.scope)
-        return isThere ? .done : .notFound
-      }
-    case UInt32(HUTCH_OPERATION_INCREMENT):
-      let spec = try copies.copy(try .given(put_options))
-      let (delta, initial) = (delta, initial)
-      return writes { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        var sum: Int64 = 0
-        operation.pointee.put = try handle.cache.increment(
-          key, by: delta, initial: initial, spec, in: handle.scope, late: operation.late,
-          sum: &sum)
-        if let failure = operation.pointee.put.failure { throw failure }
-        operation.pointee.call!.number = sum
-        return operation.pointee.put.status
-      }
-    case UInt32(HUTCH_OPERATION_POP):
-      return writes { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        var isOvertaken = false
-        operation.pointee.block = try handle.cache.pop(
-          key, in: handle.scope, by: operation.late, &isOvertaken)?.leak()
-        if isOvertaken { return .superseded }
-        return operation.pointee.block == nil ? .notFound : .done
-      }
+      _ = try checkedDuration(time_to_live)
+      _ = try checkedDuration(time_to_idle)
+      return Cache.PutSpec()
+    case UInt32(HUTCH_OPERATION_INCREMENT): break
     case UInt32(HUTCH_OPERATION_PUT_FILE):
       guard let path, path.pointee != 0 else { throw .invalid("the path is NULL or empty") }
-      guard let chosen = Cache.FileUse(rawValue: use) else {
+      guard Cache.FileUse(rawValue: use) != nil else {
         throw .unknown("the use of the file is not defined", use)
       }
-      let file = try copies.copy(path)
-      let spec = try copies.copy(try .given(put_options))
-      return writes { (operation, key, _) throws(Failure) in
-        let handle = operation.pointee.handle
-        operation.pointee.put = try handle.cache.putFile(
-          key, file, chosen, spec, in: handle.scope, by: operation.late)
-        if let failure = operation.pointee.put.failure { throw failure }
-        return operation.pointee.put.status
-      }
+      self.path = try copies.copy(path)
+    case UInt32(HUTCH_OPERATION_GET_MANY), UInt32(HUTCH_OPERATION_REMOVE_MANY),
+      UInt32(HUTCH_OPERATION_PUT_MANY):
+      let keys = try copies.copy(try checkedMany(self.keys, key_sizes, count, areKeys: true))
+      (self.keys, key_sizes) = (keys.pointers, keys.sizes)
+      if operation != UInt32(HUTCH_OPERATION_PUT_MANY) { return Cache.PutSpec() }
+      let values = try copies.copy(try checkedMany(values, value_sizes, count, areKeys: false))
+      (self.values, value_sizes) = (values.pointers, values.sizes)
     default: throw .unknown("hutch_submit does not make this operation", operation)
     }
+    return try copies.copy(try .given(put_options))
   }
 
-  /// The calls on many keys.
-  private func madeOfMany(_ copies: ArgumentCopies) throws(Failure) -> MadeCall {
-    let isWrite = operation != UInt32(HUTCH_OPERATION_GET_MANY)
-    func made(
-      _ body: @escaping (Handle) throws(Failure) -> Batch
-    ) -> MadeCall {
-      let call = AsyncCall(copies) { (operation, _, _) throws(Failure) in
-        operation.pointee.call!.batch = try body(operation.pointee.handle)
-        return .done
-      }
-      return MadeCall(call: call, isOfKey: false, writes: isWrite)
-    }
-    let keys = try copies.copy(try checkedMany(self.keys, key_sizes, count, areKeys: true))
+  /// Makes the call, with the copies of its arguments. `context`: the task's.
+  @inline(never)
+  fileprivate func make(
+    _ task: UnsafeMutablePointer<AsyncOperation>, _ cache: Cache, _ key: Bytes,
+    _ record: TaskPointer, _ spec: Cache.PutSpec, _ context: UnsafeMutableRawPointer?
+  ) throws(Failure) -> Status {
+    let scope = task.pointee.scope
+    let keys = ManyBytes(pointers: self.keys, sizes: key_sizes, count: count)
     switch operation {
-    case UInt32(HUTCH_OPERATION_GET_MANY):
-      return made { (handle) throws(Failure) in try handle.cache.get(keys, in: handle.scope) }
-    case UInt32(HUTCH_OPERATION_REMOVE_MANY):
-      return made { (handle) throws(Failure) in try handle.cache.remove(keys, in: handle.scope) }
-    default:
-      let values = try copies.copy(try checkedMany(values, value_sizes, count, areKeys: false))
-      let spec = try copies.copy(try .given(put_options))
-      return made { (handle) throws(Failure) in
-        try handle.cache.put(keys, values, spec, in: handle.scope)
+    case UInt32(HUTCH_OPERATION_INFO):
+      let info = try task.pointee.call!.room(MemoryLayout<hutch_entry_info>.size)
+        .bindMemory(to: hutch_entry_info.self, capacity: 1)
+      info.initialize(to: hutch_entry_info())
+      info.pointee.struct_size = MemoryLayout<hutch_entry_info>.size
+      let status = try informing(cache, scope, key, info)
+      if status == .done { task.pointee.call!.info = UnsafeRawPointer(info) }
+      return status
+    case UInt32(HUTCH_OPERATION_COUNT), UInt32(HUTCH_OPERATION_COST):
+      cache.reclaimByHostsClock()
+      let isCost = operation == UInt32(HUTCH_OPERATION_COST)
+      task.pointee.removed = try isCost ? cache.cost(in: scope) : cache.count(in: scope)
+    case UInt32(HUTCH_OPERATION_EACH):
+      let isWhole = try visit(task.pointee.handle, visitor!, context) { task.isAsked(record) }
+      return isWhole ? .done : .cancelled
+    case UInt32(HUTCH_OPERATION_PATH):
+      let call = task.pointee.call!
+      try cache.path(of: key, in: scope) { (path) throws(Failure) in
+        let text = try call.room(path.count + 1)
+        text.copyMemory(from: path.baseAddress!, byteCount: path.count)
+        text.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
+        call.path = UnsafePointer(text.assumingMemoryBound(to: CChar.self))
       }
+      return call.path == nil ? .notFound : .done
+    case UInt32(HUTCH_OPERATION_TOUCH):
+      let isThere = try cache.touch(
+        key, timeToLive: time_to_live, timeToIdle: time_to_idle, in: scope)
+      return isThere ? .done : .notFound
+    case UInt32(HUTCH_OPERATION_INCREMENT):
+      var sum: Int64 = 0
+      task.pointee.put = try cache.increment(
+        key, by: delta, initial: initial, spec, in: scope, late: task.late, sum: &sum)
+      task.pointee.call!.number = sum
+      return try task.pointee.answer()
+    case UInt32(HUTCH_OPERATION_POP):
+      var isOvertaken = false
+      task.pointee.block = try cache.pop(key, in: scope, by: task.late, &isOvertaken)?.leak()
+      if isOvertaken { return .superseded }
+      return task.pointee.block == nil ? .notFound : .done
+    case UInt32(HUTCH_OPERATION_PUT_FILE):
+      task.pointee.put = try cache.putFile(
+        key, path, Cache.FileUse(rawValue: use)!, spec, in: scope, by: task.late)
+      return try task.pointee.answer()
+    case UInt32(HUTCH_OPERATION_GET_MANY):
+      task.pointee.call!.batch = try cache.get(keys, in: scope)
+    case UInt32(HUTCH_OPERATION_REMOVE_MANY):
+      task.pointee.call!.batch = try cache.remove(keys, in: scope)
+    default:
+      let values = ManyBytes(pointers: self.values, sizes: value_sizes, count: count)
+      task.pointee.call!.batch = try cache.put(keys, values, spec, in: scope)
     }
+    return .done
   }
 }

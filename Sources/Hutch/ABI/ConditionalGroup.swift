@@ -35,12 +35,12 @@ public func hutch_increment(
   _ initial: Int64, _ options: UnsafePointer<hutch_put_options>!,
   _ result: UnsafeMutablePointer<Int64>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec.given(options)
     var sum: Int64 = 0
     let outcome = try cache.increment(
-      key, by: delta, initial: initial, spec, in: scope, sum: &sum)
+      key, by: delta, initial: initial, spec, in: handle.scope, sum: &sum)
     if let failure = outcome.failure { throw failure }
     result?.pointee = sum
     return outcome.status
@@ -52,9 +52,9 @@ public func hutch_pop(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (cache, handle) throws(Failure) in
     var isOvertaken = false
-    let block = try handle.cache.pop(
+    let block = try cache.pop(
       try checkedKey(key, key_size), in: handle.scope, &isOvertaken)
     guard let block else { return nil }
     return OpaquePointer(block.leak().raw)

@@ -10,7 +10,7 @@ func putting(
   _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
   _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: WriteCondition
 ) -> hutch_status {
-  withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
+  withHandle(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let spec = try Cache.PutSpec.given(options)
@@ -124,10 +124,10 @@ private func getting(
   _ out: UnsafeMutablePointer<OpaquePointer?>?
 ) -> hutch_status {
   out?.pointee = nil
-  return withCache(cache) { (cache, scope) throws(Failure) in
+  return withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let block = try cache.get(key, in: scope) else { return .notFound }
+    guard let block = try cache.get(key, in: handle.scope) else { return .notFound }
     out.pointee = OpaquePointer(block.leak().raw)
     return .done
   }
@@ -180,11 +180,11 @@ private func gettingInto(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let found = try cache.look(
-      key, in: scope, into: try checkedBuffer(buffer, capacity), .value, atOnce: false,
+      key, in: handle.scope, into: try checkedBuffer(buffer, capacity), .value, atOnce: false,
       orSizes: false)
     if found.status != .done { return found.status }
     size.pointee = found.size
@@ -276,14 +276,14 @@ private func looking(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     try checkedResult(out)
     tell(out, Look(.notFound))
     let key = try checkedKey(key, key_size)
     try checkFlags(flags, lookFlags)
     let found = try cache.look(
-      key, in: scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
+      key, in: handle.scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
       atOnce: flags & UInt32(HUTCH_LOOK_AT_ONCE) != 0,
       orSizes: flags & UInt32(HUTCH_LOOK_OR_SIZES) != 0)
     tell(out, found)
@@ -340,8 +340,8 @@ private func containingAnyhow(
 private func containing(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
-    try cache.contains(try checkedKey(key, key_size), in: scope) ? .done : .notFound
+  withCache(cache) { (cache, handle) throws(Failure) in
+    try cache.contains(try checkedKey(key, key_size), in: handle.scope) ? .done : .notFound
   }
 }
 
@@ -350,18 +350,17 @@ public func hutch_info(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<hutch_entry_info>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    try informing(handle, try checkedKey(key, key_size), out)
+  withCache(cache) { (cache, handle) throws(Failure) in
+    try informing(cache, handle.scope, try checkedKey(key, key_size), out)
   }
 }
 
 /// Fills `out` with the current record of a key's entry.
 func informing(
-  _ handle: Handle, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
+  _ cache: Cache, _ scope: Tiers, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
 ) throws(Failure) -> Status {
   try filling(out) { () throws(Failure) in
-    let cache = handle.cache
-    guard let found = try cache.info(key, in: handle.scope) else { return nil }
+    guard let found = try cache.info(key, in: scope) else { return nil }
     return hutch_entry_info(
       found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier)
   }
@@ -372,12 +371,12 @@ public func hutch_tag(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let buffer = try checkedBuffer(buffer, capacity)
     var status = Status.notFound
-    try cache.tag(of: key, in: scope) { _, tag in
+    try cache.tag(of: key, in: handle.scope) { _, tag in
       size.pointee = tag.count
       status = tag.count <= buffer.count ? .done : .bufferTooSmall
       if status == .done && tag.count > 0 { buffer.copyMemory(from: tag) }
@@ -391,10 +390,10 @@ public func hutch_touch(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ time_to_live: Int64,
   _ time_to_idle: Int64
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     let isThere = try cache.touch(
       try checkedKey(key, key_size), timeToLive: try checkedDuration(time_to_live),
-      timeToIdle: try checkedDuration(time_to_idle), in: scope)
+      timeToIdle: try checkedDuration(time_to_idle), in: handle.scope)
     return isThere ? .done : .notFound
   }
 }
@@ -403,15 +402,15 @@ public func hutch_touch(
 public func hutch_remove(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
-    try cache.remove(try checkedKey(key, key_size), in: scope)
+  withCache(cache) { (cache, handle) throws(Failure) in
+    try cache.remove(try checkedKey(key, key_size), in: handle.scope)
   }
 }
 
 @_cdecl("hutch_clear") @implementation
 public func hutch_clear(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
-    try cache.clear(in: scope)
+  withCache(cache) { (cache, handle) throws(Failure) in
+    try cache.clear(in: handle.scope)
     return .done
   }
 }

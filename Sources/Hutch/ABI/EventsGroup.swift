@@ -118,12 +118,12 @@ extension Event {
 
 @_cdecl("hutch_notify") @implementation
 public func hutch_notify(_ cache: OpaquePointer!, _ notification: UInt32) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     switch notification {
     case UInt32(HUTCH_NOTIFY_MEMORY_WARNING):
-      cache.notify(.memoryWarning, in: scope)
+      cache.notify(.memoryWarning, in: handle.scope)
     case UInt32(HUTCH_NOTIFY_ENTERED_BACKGROUND):
-      cache.notify(.enteredBackground, in: scope)
+      cache.notify(.enteredBackground, in: handle.scope)
     default:
       throw .unknown("there is no such notification", notification)
     }

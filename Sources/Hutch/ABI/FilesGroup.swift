@@ -8,7 +8,7 @@ public func hutch_put_file(
   _ path: UnsafePointer<CChar>!, _ use: UInt32, _ options: UnsafePointer<hutch_put_options>!,
   _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  withHandle(cache, about: path) { (handle) throws(Failure) in
+  withHandle(cache, about: path) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let path, path.pointee != 0 else { throw .invalid("the path is NULL or empty") }
     guard let chosen = Cache.FileUse(rawValue: use) else {
@@ -18,7 +18,7 @@ public func hutch_put_file(
     try checkedResult(result)
     deliver(hutch_put_result(), to: result)
     try handle.check()
-    return try answer(try handle.cache.putFile(key, path, chosen, spec, in: handle.scope), result)
+    return try answer(try cache.putFile(key, path, chosen, spec, in: handle.scope), result)
   }
 }
 
@@ -27,12 +27,12 @@ public func hutch_path(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutablePointer<CChar>!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     let buffer = try checkedBuffer(buffer, capacity)
     var status = Status.notFound
-    try cache.path(of: key, in: scope) { (path) throws(Failure) in
+    try cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
       size.pointee = path.count
       status = path.count < buffer.count ? .done : .bufferTooSmall
       guard status == .done else { return }
@@ -49,10 +49,10 @@ public func hutch_open_fd(
   _ out: UnsafeMutablePointer<Int32>!
 ) -> hutch_status {
   out?.pointee = -1
-  return withCache(cache) { (cache, scope) throws(Failure) in
+  return withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let file = try cache.descriptor(of: key, in: scope) else {
+    guard let file = try cache.descriptor(of: key, in: handle.scope) else {
       return .notFound
     }
     out.pointee = file
@@ -62,7 +62,7 @@ public func hutch_open_fd(
 
 @_cdecl("hutch_hold_files") @implementation
 public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     try handle.holdFiles()
     return .done
   }
@@ -70,7 +70,7 @@ public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
 
 @_cdecl("hutch_unhold_files") @implementation
 public func hutch_unhold_files(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     try handle.checkHolds()
     guard handle.releaseFiles() else { throw .invalid("this reference holds no files") }
     return .done
@@ -84,7 +84,7 @@ public func hutch_writer_begin(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ expected_size: UInt64,
   _ options: UnsafePointer<hutch_put_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (_, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let expected = Int(exactly: expected_size), expected <= Record.largestSize else {
       throw .invalid("expected_size is not a valid size")

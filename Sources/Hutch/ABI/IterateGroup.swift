@@ -6,7 +6,7 @@ public import CHutch
 public func hutch_each(
   _ cache: OpaquePointer!, _ visitor: hutch_visitor!, _ context: UnsafeMutableRawPointer!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard let visitor else { throw .invalid("the visitor is NULL") }
     _ = try visit(handle, visitor, context) { false }
     return .done
@@ -40,14 +40,14 @@ func visit(
 public func hutch_cursor_create(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in handOut(Cursor(handle)) }
+  giving(out, of: cache) { (_, handle) throws(Failure) in handOut(Cursor(handle)) }
 }
 
 @_cdecl("hutch_cursor_create_ordered") @implementation
 public func hutch_cursor_create_ordered(
   _ cache: OpaquePointer!, _ order: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (_, handle) throws(Failure) in
     let descending = UInt32(HUTCH_ORDER_DESCENDING)
     guard let wanted = OrderedWalk.Order(rawValue: order & ~descending) else {
       throw .unknown("there is no such order", order)
@@ -102,7 +102,7 @@ public func hutch_cursor_info(
       try checkedResult(out)
       return .notFound
     }
-    return try informing(cursor.handle, key, out)
+    return try informing(cursor.handle.cache, cursor.handle.scope, key, out)
   }
 }
 

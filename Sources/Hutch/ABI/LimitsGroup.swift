@@ -15,13 +15,13 @@ public func hutch_limits(
 public func hutch_set_limits(
   _ cache: OpaquePointer!, _ limits: UnsafePointer<hutch_cache_limits>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard limits != nil else { throw .invalid("limits is NULL") }
     let wanted = try received(limits, over: hutch_cache_limits())
     try cache.setLimits(
       memory: try TierLimits(wanted.memory, over: TierLimits()), LimitFields(wanted.memory),
       disk: try TierLimits(wanted.disk, over: TierLimits()), LimitFields(wanted.disk),
-      in: scope)
+      in: handle.scope)
     return .done
   }
 }
@@ -30,10 +30,10 @@ public func hutch_set_limits(
 public func hutch_count(
   _ cache: OpaquePointer!, _ count: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard let count else { throw .invalid("count is NULL") }
     cache.reclaimByHostsClock()
-    count.pointee = try cache.count(in: scope)
+    count.pointee = try cache.count(in: handle.scope)
     return .done
   }
 }
@@ -42,10 +42,10 @@ public func hutch_count(
 public func hutch_cost(
   _ cache: OpaquePointer!, _ cost: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard let cost else { throw .invalid("cost is NULL") }
     cache.reclaimByHostsClock()
-    cost.pointee = try cache.cost(in: scope)
+    cost.pointee = try cache.cost(in: handle.scope)
     return .done
   }
 }
@@ -54,9 +54,9 @@ public func hutch_cost(
 public func hutch_value_bytes(
   _ cache: OpaquePointer!, _ bytes: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     guard let bytes else { throw .invalid("bytes is NULL") }
-    bytes.pointee = try handle.cache.valueBytes(through: handle)
+    bytes.pointee = try cache.valueBytes(through: handle)
     return .done
   }
 }
@@ -65,9 +65,9 @@ public func hutch_value_bytes(
 public func hutch_stats(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!
 ) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     try filling(out) { () throws(Failure) in
-      try hutch_cache_stats(cache, of: scope)
+      try hutch_cache_stats(cache, of: handle.scope)
     }
   }
 }

@@ -48,7 +48,7 @@ public func hutch_load(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
+  return withHandle(cache) { (cache, handle) throws(Failure) in
     try handle.check()
     let key = try checkedKey(key, key_size)
     guard let out, let loader else { throw .invalid("loader or out is NULL") }
@@ -79,11 +79,11 @@ public func hutch_load_begin(
 ) -> hutch_status {
   value?.pointee = nil
   out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCache(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let value, let out else { throw .invalid("value or loading is NULL") }
     let options = try loadOptions(options)
-    var answer = try handle.cache.beginLoad(
+    var answer = try cache.beginLoad(
       key, try LoadSpec(options), parent: try parentLoading(options), for: handle)
     if let joined = answer.loading.take() { out.pointee = handOut(joined) }
     return try deliver(answer, value)

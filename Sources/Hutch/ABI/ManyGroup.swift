@@ -28,10 +28,10 @@ func checkedMany(
 private func batching(
   _ cache: OpaquePointer?, _ keys: UnsafePointer<UnsafeRawPointer?>?,
   _ sizes: UnsafePointer<Int>?, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>?,
-  _ body: (ManyBytes, Handle) throws(Failure) -> Batch
+  _ body: (ManyBytes, Cache, Handle) throws(Failure) -> Batch
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
-    handOut(try body(try checkedMany(keys, sizes, count, areKeys: true), handle))
+  giving(out, of: cache) { (cache, handle) throws(Failure) in
+    handOut(try body(try checkedMany(keys, sizes, count, areKeys: true), cache, handle))
   }
 }
 
@@ -40,8 +40,8 @@ public func hutch_get_many(
   _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
   _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
-    try handle.cache.get(keys, in: handle.scope)
+  batching(cache, keys, key_sizes, count, out) { (keys, cache, handle) throws(Failure) in
+    try cache.get(keys, in: handle.scope)
   }
 }
 
@@ -50,8 +50,8 @@ public func hutch_info_many(
   _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
   _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
-    try handle.cache.info(keys, in: handle.scope)
+  batching(cache, keys, key_sizes, count, out) { (keys, cache, handle) throws(Failure) in
+    try cache.info(keys, in: handle.scope)
   }
 }
 
@@ -62,8 +62,8 @@ public func hutch_put_many(
   _ value_sizes: UnsafePointer<Int>!, _ count: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
-    try handle.cache.put(
+  batching(cache, keys, key_sizes, count, out) { (keys, cache, handle) throws(Failure) in
+    try cache.put(
       keys, try checkedMany(values, value_sizes, count, areKeys: false),
       try .given(options), in: handle.scope)
   }
@@ -74,8 +74,8 @@ public func hutch_remove_many(
   _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
   _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
-    try handle.cache.remove(keys, in: handle.scope)
+  batching(cache, keys, key_sizes, count, out) { (keys, cache, handle) throws(Failure) in
+    try cache.remove(keys, in: handle.scope)
   }
 }
 
@@ -84,9 +84,9 @@ public func hutch_remove_prefix(
   _ cache: OpaquePointer!, _ prefix: UnsafeRawPointer!, _ prefix_size: Int,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  counting(removed, from: cache) { (handle, count) throws(Failure) in
+  counting(removed, from: cache) { (cache, handle, count) throws(Failure) in
     let prefix = try checkedKey(prefix, prefix_size)
-    try handle.cache.remove(prefix: prefix, through: handle, removed: &count)
+    try cache.remove(prefix: prefix, through: handle, removed: &count)
   }
 }
 
@@ -95,9 +95,9 @@ public func hutch_remove_tagged(
   _ cache: OpaquePointer!, _ tag: UnsafeRawPointer!, _ tag_size: Int,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  counting(removed, from: cache) { (handle, count) throws(Failure) in
+  counting(removed, from: cache) { (cache, handle, count) throws(Failure) in
     let tag = try checkedTag(tag, tag_size)
-    try handle.cache.remove(tagged: tag, through: handle, removed: &count)
+    try cache.remove(tagged: tag, through: handle, removed: &count)
   }
 }
 

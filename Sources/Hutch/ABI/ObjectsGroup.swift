@@ -10,17 +10,17 @@ public func hutch_put_object(
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
   var isTaken = false
-  let status = withCache(cache) { (handle) throws(Failure) in
-    try checkObjects(handle)
+  let status = withCache(cache) { (cache, handle) throws(Failure) in
+    try checkObjects(cache, handle.scope)
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec.given(options)
-    if let codec = handle.cache.settings.objectCodec {
+    if let codec = cache.settings.objectCodec {
       return try answer(
-        try handle.cache.putObject(
+        try cache.putObject(
           key, object, release, spec, by: codec, in: handle.scope, &isTaken), nil)
     }
     guard spec.extended.data.count == 0 else { throw .invalid("an object has no extended data") }
-    try handle.cache.putObject(key, object, release, spec)
+    try cache.putObject(key, object, release, spec)
     return .done
   }
   if status != Status.done.code && !isTaken {
@@ -34,14 +34,14 @@ public func hutch_get_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
-    try checkObjects(handle)
+  giving(out, of: cache) { (cache, handle) throws(Failure) in
+    try checkObjects(cache, handle.scope)
     let key = try checkedKey(key, key_size)
     let block: Block? =
-      if let codec = handle.cache.settings.objectCodec {
-        try handle.cache.getObject(key, by: codec, in: handle.scope)
+      if let codec = cache.settings.objectCodec {
+        try cache.getObject(key, by: codec, in: handle.scope)
       } else {
-        handle.cache.getObject(key)
+        cache.getObject(key)
       }
     guard let block else { return nil }
     return OpaquePointer(block.leak().raw)
@@ -52,13 +52,13 @@ public func hutch_get_object(
 public func hutch_remove_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    try checkObjects(handle)
+  withCache(cache) { (cache, handle) throws(Failure) in
+    try checkObjects(cache, handle.scope)
     let key = try checkedKey(key, key_size)
-    if handle.cache.settings.objectCodec != nil {
-      return try handle.cache.remove(key, in: handle.scope)
+    if cache.settings.objectCodec != nil {
+      return try cache.remove(key, in: handle.scope)
     }
-    return handle.cache.removeObject(key) ? .done : .notFound
+    return cache.removeObject(key) ? .done : .notFound
   }
 }
 
@@ -75,8 +75,8 @@ public func hutch_drain_releases(
 }
 
 /// Checks the handle of a call on objects. Without an object codec it needs the memory tier.
-private func checkObjects(_ handle: Handle) throws(Failure) {
-  guard handle.scope != .disk || handle.cache.settings.objectCodec != nil else {
+private func checkObjects(_ cache: Cache, _ scope: Tiers) throws(Failure) {
+  guard scope != .disk || cache.settings.objectCodec != nil else {
     throw Failure(.unsupported, "objects are in the memory tier only")
   }
 }

@@ -104,11 +104,11 @@ public func hutch_cache_release(_ cache: OpaquePointer!) {
 public func hutch_tier(
   _ cache: OpaquePointer!, _ tier: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (cache, handle) throws(Failure) in
     switch tier {
     case UInt32(HUTCH_TIER_MEMORY): return handOut(Handle(handle.opening, .memory))
     case UInt32(HUTCH_TIER_DISK):
-      guard handle.cache.storage != nil else {
+      guard cache.storage != nil else {
         throw Failure(.unsupported, "a cache in memory has no disk tier")
       }
       return handOut(Handle(handle.opening, .disk))
@@ -127,11 +127,11 @@ public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
 
 @_cdecl("hutch_flush") @implementation
 public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (cache, scope) throws(Failure) in
+  withCache(cache) { (cache, handle) throws(Failure) in
     if cache.isWithinCallback {
       throw Failure(.deadlock, "a callback of the cache cannot flush the cache")
     }
-    if scope != .memory { try cache.flush() }
+    if handle.scope != .memory { try cache.flush() }
     return .done
   }
 }

@@ -66,7 +66,7 @@ private func puttingShortly(
 /// The tier has become so large that it is divided, or wants background work.
 @inline(never)
 private func growing(_ cache: OpaquePointer, _ tier: MemoryTier, _ now: Int64) -> hutch_status {
-  withHandleAtOnce(cache) { (cache, _) throws(Failure) in
+  withHandle(cache) { (cache, _) throws(Failure) in
     if tier.mayDivide { tier.divide(at: .at(now)) }
     if tier.wantsUpkeep { try? cache.startMaintenance() }
     return .done

@@ -54,8 +54,8 @@ public func hutch_queue_create(
 public func hutch_cache_queue(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (handle) throws(Failure) in
-    handOut(handle.cache.parts.hosts ?? QueueHandle(handle.cache.tasks, isHosts: false))
+  giving(out, of: cache) { (cache, _) throws(Failure) in
+    handOut(cache.parts.hosts ?? QueueHandle(cache.tasks, isHosts: false))
   }
 }
 

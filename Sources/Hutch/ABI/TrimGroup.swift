@@ -7,14 +7,14 @@ public func hutch_trim(
   _ cache: OpaquePointer!, _ spec: UnsafePointer<hutch_trim_spec>!,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  counting(removed, from: cache) { (handle, count) throws(Failure) in
+  counting(removed, from: cache) { (cache, handle, count) throws(Failure) in
     guard spec != nil else { throw .invalid("spec is NULL") }
     let given = try received(spec, over: hutch_trim_spec())
     let wanted = try TrimSpec(given)
-    try handle.cache.trim(wanted, in: handle.scope, removed: &count) { done, total in
+    try cache.trim(wanted, in: handle.scope, removed: &count) { done, total in
       guard (try? handle.check()) != nil else { return false }
       guard let progress = given.progress else { return true }
-      return ThreadState.within(handle.cache.identity) {
+      return ThreadState.within(cache.identity) {
         progress(given.context, done, total)
       } == 0
     }

@@ -6,7 +6,8 @@ import CSystem
 final class AsyncCall {
   /// Makes the call. `key`: the task's; empty: the call is about no key.
   typealias Body = (
-    _ operation: UnsafeMutablePointer<AsyncOperation>, _ key: Bytes, _ task: TaskPointer
+    _ operation: UnsafeMutablePointer<AsyncOperation>, _ cache: Cache, _ key: Bytes,
+    _ task: TaskPointer
   ) throws(Failure) -> Status
 
   fileprivate let body: Body
@@ -30,8 +31,10 @@ final class AsyncCall {
 }
 
 extension UnsafeMutablePointer where Pointee == AsyncOperation {
-  func make(_ call: AsyncCall, _ key: Bytes, _ task: TaskPointer) throws(Failure) -> Status {
-    let status = try call.body(self, key, task)
+  func make(
+    _ call: AsyncCall, _ cache: Cache, _ key: Bytes, _ task: TaskPointer
+  ) throws(Failure) -> Status {
+    let status = try call.body(self, cache, key, task)
     // Of a read a close may be the reason.
     if status == .notFound && !task.has(.mustRun) { try pointee.handle.check() }
     return status
@@ -39,7 +42,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// True if every submission of the task was cancelled.
   func isAsked(_ task: TaskPointer) -> Bool {
-    pointee.handle.cache.tasks.status(of: task).isAsked
+    task.pointee.queue._withUnsafeGuaranteedRef { $0.status(of: task).isAsked }
   }
 }
 

@@ -43,8 +43,9 @@ final class LoadWork {
 
 extension UnsafeMutablePointer where Pointee == AsyncOperation {
   /// The completion's status, or `parks`.
-  func load(_ work: LoadWork, _ key: Bytes, _ task: TaskPointer) throws(Failure) -> Status {
-    let cache = pointee.handle.cache
+  func load(
+    _ work: LoadWork, _ cache: Cache, _ key: Bytes, _ task: TaskPointer
+  ) throws(Failure) -> Status {
     var status = Status.wouldBlock
     if work.loading == nil {
       var begun = try cache.beginLoad(key, work.spec, parent: work.parent, for: pointee.handle)

@@ -20,6 +20,9 @@ struct AsyncOperation {
   let kind: Kind
   /// Keeps the cache open until the task has ended.
   let handle: Handle
+  /// The handle's.
+  let cache: Unmanaged<Cache>
+  let scope: Tiers
   let hash: UInt64
   let keySize: Int
   /// A put's entry, until the put is done; a get's value. A reference.
@@ -71,7 +74,9 @@ struct AsyncOperation {
         operation.pointee.load?.end()
         return 0
       }
-      return operation.run(TaskPointer(task)).code
+      return operation.pointee.cache._withUnsafeGuaranteedRef {
+        operation.run(TaskPointer(task), $0).code
+      }
     }
     task.pointee.workRelease = { payload in
       let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
@@ -82,9 +87,17 @@ struct AsyncOperation {
     return task
   }
 
+  /// The status of what `put` says, or its failure.
+  func answer() throws(Failure) -> Status {
+    if let failure = put.failure { throw failure }
+    return put.status
+  }
+
   private init(kind: Kind, handle: Handle, hash: UInt64, keySize: Int) {
     self.kind = kind
     self.handle = handle
+    cache = handle.unretained
+    scope = handle.scope
     self.hash = hash
     self.keySize = keySize
   }
@@ -105,22 +118,22 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   /// The write is done, or is not to be done.
   fileprivate func withdraw() {
     if pointee.kind == .put || pointee.kind == .remove || pointee.kind == .call {
-      pointee.handle.cache.order.withdraw(late)
+      pointee.cache._withUnsafeGuaranteedRef { $0.order.withdraw(late) }
     }
   }
 
   /// Does it, as a task. Returns the completion's status.
-  fileprivate func run(_ task: TaskPointer) -> Status {
-    let handle = pointee.handle
+  fileprivate func run(_ task: TaskPointer, _ cache: Cache) -> Status {
+    let scope = pointee.scope
     defer { pointee.isDone = true }
     return outcome { () throws(Failure) in
       switch pointee.kind {
-      case .clear: try clear(handle.cache, handle.scope, task)
-      case .flush: if handle.scope != .memory { try handle.cache.flush() }
-      case .trim: return try trim(handle.cache, handle.scope, task)
-      case .load: return try load(pointee.load!, key, task)
-      case .call: return try make(pointee.call!, key, task)
-      case .get, .contains, .put, .remove: return try perform(in: handle.scope, by: late)
+      case .clear: try clear(cache, scope, task)
+      case .flush: if scope != .memory { try cache.flush() }
+      case .trim: return try trim(cache, scope, task)
+      case .load: return try load(pointee.load!, cache, key, task)
+      case .call: return try make(pointee.call!, cache, key, task)
+      case .get, .contains, .put, .remove: return try perform(cache, in: scope, by: late)
       }
       return .done
     }
@@ -128,13 +141,12 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// Does it before it is a task, by what memory has. Nil: memory cannot tell, and nothing has been
   /// done.
-  func runAtOnce() -> Status? {
-    let cache = pointee.handle.cache
-    let isAll = pointee.load == nil && (cache.storage == nil || pointee.handle.scope == .memory)
+  func runAtOnce(_ cache: Cache) -> Status? {
+    let isAll = pointee.load == nil && (cache.storage == nil || pointee.scope == .memory)
     let status = outcome { () throws(Failure) in
       switch pointee.kind {
-      case .get, .load: try getAtOnce(countsMiss: isAll)
-      default: try perform(in: .memory, by: nil)
+      case .get, .load: try getAtOnce(cache, countsMiss: isAll)
+      default: try perform(cache, in: .memory, by: nil)
       }
     }
     guard status == .notFound else { return status }
@@ -145,8 +157,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// The value that memory has, unless a load is to refresh it. A look after which the task looks
   /// again is no access.
-  private func getAtOnce(countsMiss: Bool) throws(Failure) -> Status {
-    let cache = pointee.handle.cache
+  private func getAtOnce(_ cache: Cache, countsMiss: Bool) throws(Failure) -> Status {
     let moment = cache.clock.moment()
     if let load = pointee.load, load.spec.softTimeToLive != 0,
       let old = cache.memory.peek(key, pointee.hash, at: moment),
@@ -169,8 +180,9 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// An operation on a key is the call of its name. `scope`: the handle's, or memory, if it is done
   /// at once; `late`: what a write was reserved by.
-  private func perform(in scope: Tiers, by late: LateWrite?) throws(Failure) -> Status {
-    let cache = pointee.handle.cache
+  private func perform(
+    _ cache: Cache, in scope: Tiers, by late: LateWrite?
+  ) throws(Failure) -> Status {
     switch pointee.kind {
     case .get:
       pointee.block = try cache.get(key, in: scope)?.leak()
@@ -214,7 +226,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   ) throws(Failure) -> Status {
     var isOff = false
     try cache.trim(pointee.trim, in: scope, removed: &pointee.removed) { done, total in
-      if cache.tasks.status(of: task).isAsked { isOff = true }
+      if isAsked(task) { isOff = true }
       return !isOff && report(task, done, total)
     }
     return isOff ? .cancelled : .done
@@ -223,7 +235,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   /// False: the host wants no more.
   private func report(_ task: TaskPointer, _ done: UInt64, _ total: UInt64) -> Bool {
     guard task.hasExtras, let progress = task.extras.pointee.progress else { return true }
-    return ThreadState.within(pointee.handle.cache.identity) {
+    return ThreadState.within(pointee.cache.toOpaque()) {
       progress(task.pointee.context, done, total)
     } == 0
   }

@@ -30,7 +30,7 @@ extension Handle {
     made.pointee.condition = condition
     made.pointee.load = load
     if isQuick && spec.group == nil && isImmediate(kind, hash, mayWrite: mayFinishNow),
-      let status = made.runAtOnce()
+      let status = made.runAtOnce(cache)
     {
       task.pointee.status = status.code
       if mayFinishNow { return .done(task) }
