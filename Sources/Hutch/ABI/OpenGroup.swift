@@ -22,21 +22,22 @@ public func hutch_open(
       throw error
     }
     // From here on the codec and the clock own the contexts.
-    let codec = Codec(
-      id: given.codec_id, encode: given.codec_encode, decode: given.codec_decode,
-      context: given.codec_context, release: given.codec_release)
     let clock = Clock(
       function: given.clock, context: given.clock_context, release: given.clock_release)
-    let objectCodec = try ObjectCodec.given(given.object_codec)
-    guard let out else { throw .invalid("out is NULL") }
     let wanted = OpenOptions()
-    try wanted.take(given, codec)
-    wanted.objectCodec = objectCodec
-    guard let directory else {
-      out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
-      return .done
+    wanted.codec = Codec(
+      id: given.codec_id, encode: given.codec_encode, decode: given.codec_decode,
+      context: given.codec_context, release: given.codec_release)
+    wanted.objectCodec = try ObjectCodec.given(given.object_codec)
+    guard let out else { throw .invalid("out is NULL") }
+    try wanted.take(given)
+    let opening: Opening
+    var differs = false
+    if let directory {
+      (opening, differs) = try Opening.onDirectory(directory, wanted, clock: clock)
+    } else {
+      opening = try Opening.inMemory(wanted, clock: clock)
     }
-    let (opening, differs) = try Opening.onDirectory(directory, wanted, clock: clock)
     out.pointee = handOut(Handle(opening, .whole))
     return differs ? .optionsDiffer : .done
   }
@@ -184,14 +185,13 @@ extension hutch_options {
 
 extension OpenOptions {
   @inline(never)
-  fileprivate func take(_ options: hutch_options, _ codec: Codec) throws(Failure) {
-    if options.codec_id != 0 || options.codec_encode != nil || options.codec_decode != nil {
-      guard codec.isWhole else {
-        throw .invalid("a codec needs codec_encode, codec_decode and a codec_id other than 0")
-      }
-      self.codec = codec
-      disk.codecID = codec.id
+  fileprivate func take(_ options: hutch_options) throws(Failure) {
+    if options.codec_id == 0 && options.codec_encode == nil && options.codec_decode == nil {
+      codec = nil
+    } else if options.codec_id == 0 || options.codec_encode == nil || options.codec_decode == nil {
+      throw .invalid("a codec needs codec_encode, codec_decode and a codec_id other than 0")
     }
+    disk.codecID = options.codec_id
     try checkFlags(
       options.flags,
       UInt32(

@@ -1,46 +1,6 @@
 import CSystem
 import Synchronization
 
-/// How a cache is to be opened. An object, since it is large and passed on from call to call.
-final class OpenOptions {
-  /// Converts between values and what the store keeps of them.
-  var codec: Codec?
-  /// Converts between a host's objects and values.
-  var objectCodec: ObjectCodec?
-  /// Those that can be changed in an open cache.
-  var change = Cache.OptionChange()
-  var writePolicy = WritePolicy.standard
-  var memory = TierLimits.defaultMemory
-  /// Which fields of `memory` the caller has set.
-  var memoryGiven = LimitFields.all
-  /// The store's.
-  var disk = StorageOptions()
-  /// Host objects are released only when the host asks for it.
-  var drainsReleases = false
-  var tasks = TaskOptions()
-}
-
-/// The runner of a cache's tasks.
-struct TaskOptions {
-  var workers = 2
-  /// How many tasks may wait; 0: any number. Nil: not chosen.
-  var length: Int?
-  /// How long a close waits for tasks. Nil: not chosen.
-  var closeDeadline: Int64?
-  /// Tells the host what came of a task.
-  var deliver: TaskQueue.Deliver = { _ in }
-  /// The host's queue that the tasks run on. Nil: the cache's own.
-  var hosts: QueueHandle?
-
-  /// The cache's own: for the work in the background, and the tasks if the host has no queue for
-  /// them.
-  func makeQueue() throws(Failure) -> TaskQueue {
-    try TaskQueue(
-      width: hosts == nil ? max(1, workers) : 1, hasThreads: workers > 0, length: length ?? 0,
-      deliver: deliver)
-  }
-}
-
 /// One hutch_open. Two of one directory within a process share a cache; each is closed by
 /// itself, and the last one shuts the cache down.
 final class Opening {
@@ -183,7 +143,9 @@ final class Opening {
 
   // MARK: opening
 
-  /// A cache in memory.
+  /// A cache in memory. Not inlined, like the other one: hutch_open would release what it owns in
+  /// every step that fails.
+  @inline(never)
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
     guard options.writePolicy != .disk else {
       throw Failure(.unsupported, "a cache in memory has no disk tier to write to")
@@ -204,6 +166,7 @@ final class Opening {
 
   /// A cache on a directory; `differs` if this process has it open already, or others share it,
   /// with other options.
+  @inline(never)
   static func onDirectory(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock,
     by open: StorageOpener = openStorage

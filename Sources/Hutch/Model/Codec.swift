@@ -32,8 +32,6 @@ final class Codec: @unchecked Sendable {
 
   deinit { release?(context) }
 
-  var isWhole: Bool { id != 0 && encoding != nil && decoding != nil }
-
   private func call(_ function: Function?, _ input: Bytes, _ output: OutputBuffer) -> Int32 {
     let reference = Unmanaged.passUnretained(output).toOpaque()
     return ThreadState.within(owner ?? Unmanaged.passUnretained(self).toOpaque()) {
