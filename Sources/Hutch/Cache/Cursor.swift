@@ -21,6 +21,7 @@ final class Cursor {
   }
 
   let handle: Handle
+  let cache: Cache
   /// See Process.forks.
   let forks = Process.forks
   private let source: Source
@@ -35,12 +36,13 @@ final class Cursor {
   /// step to the end.
   init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) {
     self.handle = handle
+    cache = handle.cache
     if let walk {
       source = .ordered(walk)
-    } else if handle.scope == .memory || handle.cache.storage == nil {
+    } else if handle.scope == .memory || cache.storage == nil {
       source = .memory
     } else {
-      let hasOrder = handle.cache.storage?.isOrdered ?? false
+      let hasOrder = cache.storage?.isOrdered ?? false
       source =
         handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle, goesFar: goesFar))
     }
@@ -73,7 +75,7 @@ final class Cursor {
   func nextEntry() throws(Failure) -> Entry? {
     if case .both(let walk) = source { return try walk.step() }
     while let key = try next() {
-      if let found = try handle.cache.info(key, in: handle.scope) {
+      if let found = try cache.info(key, in: handle.scope) {
         return Entry(key: key, record: found.record, tier: found.tier)
       }
     }
@@ -82,7 +84,6 @@ final class Cursor {
 
   /// Fills the page with the next keys of one tier.
   private func fetch() throws(Failure) {
-    let cache = handle.cache
     let moment = cache.clock.current
     let count: Int
     if case .storage = source {

@@ -125,6 +125,8 @@ final class Loading {
   }
 
   let handle: Handle
+  /// The handle's cache's.
+  private let loads: Loads
   let flight: Flight
   let spec: LoadSpec
   /// See Process.forks.
@@ -175,6 +177,7 @@ final class Loading {
   /// With the lock held.
   init(_ handle: Handle, _ flight: Flight, _ spec: LoadSpec, stale: UnownedBlock?, at now: Int64) {
     self.handle = handle
+    loads = handle.cache.loads
     self.flight = flight
     self.spec = spec
     self.stale = stale?.retained().leak()
@@ -229,7 +232,6 @@ final class Loading {
     guard isParked else { return }
     isParked = false
     let this = Unmanaged.passUnretained(self).toOpaque()
-    let loads = handle.cache.loads
     if let previousParked {
       previousParked._withUnsafeGuaranteedRef { $0.nextParked = nextParked }
     } else if flight.parked?.toOpaque() == this {
@@ -271,19 +273,17 @@ final class Loading {
 
   /// The answer of this leader comes later, from elsewhere, if the host has kept a reference.
   func deferAnswer() {
-    let loads = handle.cache.loads
     loads.lock.withLock { isDeferred = true }
     if hostReferences.load(ordering: .sequentiallyConsistent) == 0 { leaveWithoutAnswer() }
   }
 
   /// If the lead has passed on, the task still waits for the value of the new leader.
   private func leaveWithoutAnswer() {
-    if handle.cache.loads.lock.withLock({ isDeferred && leads }) { leave() }
+    if loads.lock.withLock({ isDeferred && leads }) { leave() }
   }
 
   /// Takes no further part; without an answer it has given up. Later calls do nothing.
   func leave() {
-    let loads = handle.cache.loads
     loads.lock.lock()
     defer { loads.letGo() }
     guard !hasLeft else { return }
@@ -300,7 +300,6 @@ final class Loading {
   /// Its task ends, and is resumed no more.
   func leaveTask() {
     leave()
-    let loads = handle.cache.loads
     loads.lock.lock()
     unpark()
     task = nil

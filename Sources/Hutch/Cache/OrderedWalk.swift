@@ -20,6 +20,7 @@ final class OrderedWalk {
   }
 
   private let handle: Handle
+  private let cache: Cache
   private let order: Order
   private let isDescending: Bool
   /// When the walk began, and the last version that had been drawn by then.
@@ -45,10 +46,11 @@ final class OrderedWalk {
 
   init(_ handle: Handle, _ order: Order, descending: Bool) {
     self.handle = handle
+    cache = handle.cache
     self.order = order
     isDescending = descending
     isStorages =
-      handle.scope == .disk && order == .insertion && handle.cache.storage?.isOrdered ?? true
+      handle.scope == .disk && order == .insertion && cache.storage?.isOrdered ?? true
     began = handle.cache.clock.now
     newest = handle.cache.versions.last
     place = WalkPlace(descending: descending, limit: OrderedWalk.keysInFirstLook)
@@ -79,7 +81,7 @@ final class OrderedWalk {
         // Both tiers may have offered it. A page is large, and much may have gone or come anew
         // since it was made.
         if !met.contains(version),
-          try handle.cache.info(key, in: handle.scope)?.record.version == version
+          try cache.info(key, in: handle.scope)?.record.version == version
         {
           if !isStorages { _ = try met.insert(version) }
           next += 1
@@ -105,7 +107,6 @@ final class OrderedWalk {
 
   @inline(never)
   private func fetch() throws(Failure) {
-    let cache = handle.cache
     let moment = cache.clock.current
     var failure: Failure?
     if isStorages {
@@ -160,7 +161,6 @@ final class OrderedWalk {
   }
 
   private func lookThroughStore(at moment: Moment, _ failure: inout Failure?) throws(Failure) {
-    let cache = handle.cache
     let isAlone = handle.scope == .disk
     var place = WalkPlace(limit: OrderedWalk.keysInLook)
     while !place.isAtEnd {
@@ -183,7 +183,7 @@ final class OrderedWalk {
 
   private func offer(_ key: Bytes, _ record: Record, _ failure: inout Failure?) {
     let time = order == .insertion ? record.created : max(record.accessed, record.created)
-    guard record.version <= newest, time <= began || time > handle.cache.clock.latestTime else {
+    guard record.version <= newest, time <= began || time > cache.clock.latestTime else {
       return
     }
     keep(key, isDescending ? ~time : time, record.version, &failure)

@@ -17,6 +17,7 @@
 /// A walk for a removal meets the keys of expired entries too: under other ages they would be back.
 final class WholeWalk {
   private let handle: Handle
+  private let cache: Cache
   /// The prefix of the keys.
   private var prefix = GrowingArray<UInt8>()
   /// The entries' tag; empty: they may have any, or none.
@@ -44,7 +45,8 @@ final class WholeWalk {
   /// `goesFar`: the caller means to go to the end.
   init(_ handle: Handle, goesFar: Bool, asksForEach: Bool = true) {
     self.handle = handle
-    page = SortedKeys(handle.cache.memory.keyed)
+    cache = handle.cache
+    page = SortedKeys(cache.memory.keyed)
     room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
     self.asksForEach = asksForEach
   }
@@ -71,7 +73,7 @@ final class WholeWalk {
         let key = page[next]
         next += 1
         // A page is large, and much may have gone since it was made.
-        if let found = try handle.cache.info(key, in: handle.scope) {
+        if let found = try cache.info(key, in: handle.scope) {
           place = next - 1
           return Cursor.Entry(key: key, record: found.record, tier: found.tier)
         }
@@ -115,7 +117,6 @@ final class WholeWalk {
   }
 
   private func fill() throws(Failure) {
-    let cache = handle.cache
     let moment = asksForEach ? cache.clock.current : .first
     var newest = cache.versions.last
     if cache.writeBack.mayHaveDirty {
@@ -140,15 +141,15 @@ final class WholeWalk {
   /// only what is committed. So an entry that memory did not have any more is in the store's walk
   /// after this.
   private func awaitCommits() throws(Failure) {
-    if handle.scope == .memory || handle.cache.storage == nil { return }
-    try handle.cache.withStorage { (storage) throws(Failure) in storage.doOwedWork() }
+    if handle.scope == .memory || cache.storage == nil { return }
+    try cache.withStorage { (storage) throws(Failure) in storage.doOwedWork() }
   }
 
   private var last: Bytes? { passed.isEmpty ? nil : Bytes(passed.elements) }
 
   private func lookThroughMemory(at moment: Moment) throws(Failure) {
     if handle.scope == .disk { return }
-    let memory = handle.cache.memory
+    let memory = cache.memory
     var position: UInt64 = 0
     var failure: Failure?
     let tag = Bytes(self.tag.elements)
@@ -168,7 +169,6 @@ final class WholeWalk {
   }
 
   private func lookThroughStore(at moment: Moment) throws(Failure) {
-    let cache = handle.cache
     if handle.scope == .memory || cache.storage == nil { return }
     if !(cache.storage?.isOrdered ?? true) { return try lookThroughUnordered(at: moment) }
     let prefix = Bytes(self.prefix.elements)
@@ -200,7 +200,6 @@ final class WholeWalk {
 
   /// Looks through all entries of a store without an order of keys, as in memory.
   private func lookThroughUnordered(at moment: Moment) throws(Failure) {
-    let cache = handle.cache
     var place = WalkPlace(limit: WholeWalk.keysInLook)
     var failure: Failure?
     while !place.isAtEnd {

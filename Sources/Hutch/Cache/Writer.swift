@@ -10,6 +10,7 @@ final class Writer {
   private static let room = 64 << 10
 
   let handle: Handle
+  private let cache: Cache
   /// See Process.forks.
   let forks = Process.forks
   /// Where the value goes.
@@ -52,6 +53,7 @@ final class Writer {
     _ handle: Handle, _ target: WritePolicy, _ head: consuming Block, _ spec: Cache.PutSpec
   ) {
     self.handle = handle
+    cache = handle.cache
     self.target = target
     self.head = head
     self.spec = spec
@@ -82,7 +84,7 @@ final class Writer {
 
   /// Where pieces go that do not fit into memory; nil: nowhere, all of it is gathered.
   private var files: (any FileStorage)? {
-    target == .memory ? nil : handle.cache.storage?.files
+    target == .memory ? nil : cache.storage?.files
   }
 
   func append(_ bytes: Bytes) throws(Failure) {
@@ -90,7 +92,7 @@ final class Writer {
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
       guard !overflow,
-        try handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
+        try cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
       else { throw Writer.tooLarge }
       if files == nil || gathered.count + bytes.count <= Writer.room {
         try gathered.append(contentsOf: bytes)
@@ -114,7 +116,7 @@ final class Writer {
   }
 
   private func inFile(_ body: (any FileStorage) throws(Failure) -> Void) throws(Failure) {
-    try handle.cache.withStorage { (storage) throws(Failure) in
+    try cache.withStorage { (storage) throws(Failure) in
       if let files = storage.files { try body(files) }
     }
   }
@@ -129,7 +131,6 @@ final class Writer {
     try checkOpen()
     state = .ended
     defer { discard() }
-    let cache = handle.cache
     let scope = handle.scope
     let key = head.unowned.key
     let hash = cache.memory.hash(key)
@@ -153,7 +154,6 @@ final class Writer {
 
   /// The value in memory, from wherever its pieces are.
   private func whole(at moment: Moment) throws(Failure) -> Block {
-    let cache = handle.cache
     var record = spec.record(at: moment)
     record.size = size
     record.setSizes(of: spec.extended)
