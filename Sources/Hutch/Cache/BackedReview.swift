@@ -10,9 +10,9 @@ import Synchronization
 /// and assumes nothing (a removal or a put over a dirty entry). Reads and walks do not depend on
 /// it.
 final class BackedReview {
-  /// The cache's, which lives longer than its parts. Not counted references (see Parts).
-  private unowned(unsafe) let memory: MemoryTier
-  private unowned(unsafe) let clock: Clock
+  // The two belong to the cache: see Parts.letGo.
+  private let memory: MemoryTier
+  private let clock: Clock
   private let order: WriteOrder
   /// Held for one slice. Taken before stripes. It protects `position` and `reviewed`.
   private let lock = Lock()

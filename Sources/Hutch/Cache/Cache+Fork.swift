@@ -50,6 +50,7 @@ extension Cache {
     unlockWrites()
     // The child does not learn of what the parent writes from here on.
     if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
+    parts.letGo(memory, clock, values.codec)
     Unmanaged.passUnretained(memory).release()
     Unmanaged.passUnretained(clock).release()
     if let codec = values.codec { Unmanaged.passUnretained(codec).release() }

@@ -5,8 +5,8 @@ import Synchronization
 /// The child of a fork has a copy of the parent's parts as the parent's threads left them, in the
 /// middle of a change or with a lock held, and has none of these threads. It leaves the copy alone
 /// for ever, does not free it, and makes new parts. So no part is ever reset: a field that
-/// `makeForChild` does not name is new in the child. A part has no counted reference to a tier, the
-/// clock or the codec: the copy in the child would keep them alive for ever.
+/// `makeForChild` does not name is new in the child. The references of parts to the memory tier,
+/// the clock and the codec, which the copy would keep alive for ever, are given up (`letGo`).
 struct Parts: ~Copyable {
   /// The order of writes.
   let order: WriteOrder
@@ -73,6 +73,16 @@ struct Parts: ~Copyable {
     if review.isUnderWay { parts.review.begin() }
     parts.events.takeOver(events)
     return parts
+  }
+
+  /// For the child of a fork, in the parts that it leaves behind: gives up the references of
+  /// `writeBack` and of `review`.
+  func letGo(_ memory: MemoryTier, _ clock: Clock, _ codec: Codec?) {
+    for _ in 0..<2 {
+      Unmanaged.passUnretained(memory).release()
+      Unmanaged.passUnretained(clock).release()
+    }
+    if let codec { Unmanaged.passUnretained(codec).release() }
   }
 
   /// Names the cache among callbacks (see ThreadState). `drainsReleases`: the host asks for the

@@ -27,12 +27,10 @@ import Synchronization
 /// comment says otherwise. LOCKS, in this order: those of the write order, of a shard, of the
 /// queue (Cache.swift).
 final class WriteBack {
-  /// The three belong to the cache, which lives longer than its parts. The references are not
-  /// counted: the child of a fork leaves this object behind, and frees memory, clock and codec all
-  /// the same.
-  private unowned(unsafe) let memory: MemoryTier
-  private unowned(unsafe) let clock: Clock
-  private unowned(unsafe) let codec: Codec?
+  // The three belong to the cache: see Parts.letGo.
+  private let memory: MemoryTier
+  private let clock: Clock
+  private let values: StoredValues
   private let order: WriteOrder
   private let events: Events
   /// Dirty entries that memory has given up, on their way to the store.
@@ -48,12 +46,10 @@ final class WriteBack {
     self.order = order
     self.events = events
     self.clock = clock
-    codec = values.codec
+    self.values = values
     queue = order.staged
     queue.events = events
   }
-
-  private var values: StoredValues { StoredValues(codec: codec) }
 
   /// True if there can be dirty entries.
   @inline(__always)
