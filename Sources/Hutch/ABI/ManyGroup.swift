@@ -3,6 +3,7 @@
 public import CHutch
 
 /// The keys of a batch, or its values (which may be empty); checks each.
+@inline(never)
 func checkedMany(
   _ pointers: UnsafePointer<UnsafeRawPointer?>?, _ sizes: UnsafePointer<Int>?, _ count: Int,
   areKeys: Bool

@@ -225,6 +225,7 @@ struct Condition: ~Copyable {
   func wait(_ lock: borrowing Lock) { pthread_cond_wait(condition, lock.address) }
 
   /// Like `wait`, for at most this many nanoseconds.
+  @inline(never)
   func wait(_ lock: borrowing Lock, nanoseconds: Int64) {
     var until = timespec(CLOCK_MONOTONIC, in: nanoseconds)
     pthread_cond_timedwait(condition, lock.address, &until)

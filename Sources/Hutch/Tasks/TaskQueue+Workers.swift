@@ -54,6 +54,7 @@ extension TaskQueue {
     }
   }
 
+  @inline(never)
   func wakeAll() {
     wake.broadcast()
     wakeTimekeeper.broadcast()
