@@ -6,34 +6,49 @@ public import CHutch
 func submitting(
   _ cache: OpaquePointer?, _ options: UnsafePointer<hutch_task_options>?,
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
-  _ body: (Handle, inout TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
+  _ body: (Cache, Handle, inout TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Cache.Submitted
 ) -> hutch_status {
   out?.pointee = nil
-  return submitting(options, for: owner(cache)) { (spec, given) throws(Failure) in
-    guard let cache else { throw .invalid("the cache is NULL") }
-    let handle = reference(cache, Handle.self).takeUnretainedValue()
-    spec.wantsHandle = out != nil
-    let now = given.flags & UInt32(HUTCH_TASK_MAY_FINISH_NOW) != 0
-    switch try body(handle, &spec, now) {
-    case .task(let task):
-      out?.pointee = OpaquePointer(task)
-      return .done
-    case .refused(let status): return status
-    case .done(let task):
-      let completion = hutch_completion(task)
-      let operation = AsyncOperation.of(task)
-      if let failure = operation.pointee.failure { ThreadState.note(failure, failure.detail) }
-      // The caller owns the value, if its struct has a field for it.
-      if let host = given.now, told(completion, by: host, over: hutch_completion()).value != nil {
-        operation.pointee.block = nil
-      }
-      let release = spec.release
-      task.end()
-      deliver(completion, to: given.now)
-      ThreadState.give(spec.context, back: release, of: owner(cache))
-      return .done
+  guard let cache else {
+    return submitting(options, for: nil) { (_, _) throws(Failure) in
+      throw .invalid("the cache is NULL")
     }
   }
+  return reference(cache, Handle.self)._withUnsafeGuaranteedRef { handle in
+    handle.unretained._withUnsafeGuaranteedRef { cache in
+      submitting(options, for: cache.identity) { (spec, given) throws(Failure) in
+        spec.wantsHandle = out != nil
+        let now = given.flags & UInt32(HUTCH_TASK_MAY_FINISH_NOW) != 0
+        switch try body(cache, handle, &spec, now) {
+        case .task(let task):
+          out?.pointee = OpaquePointer(task)
+          return .done
+        case .refused(let status): return status
+        case .done(let task):
+          finish(task, spec, given.now, of: cache)
+          return .done
+        }
+      }
+    }
+  }
+}
+
+/// Returns to the host what a task has done that has no completion.
+@inline(never)
+private func finish(
+  _ task: TaskPointer, _ spec: borrowing TaskSpec, _ now: UnsafeMutablePointer<hutch_completion>?,
+  of cache: Cache
+) {
+  let completion = hutch_completion(task)
+  let operation = AsyncOperation.of(task)
+  if let failure = operation.pointee.failure { ThreadState.note(failure, failure.detail) }
+  // The caller owns the value, if its struct has a field for it.
+  if let now, told(completion, by: now, over: hutch_completion()).value != nil {
+    operation.pointee.block = nil
+  }
+  task.end()
+  deliver(completion, to: now)
+  ThreadState.give(spec.context, back: spec.release, of: cache.identity)
 }
 
 @_cdecl("hutch_get_async") @implementation
@@ -51,9 +66,9 @@ public func hutch_put_async(
   _ put_options: UnsafePointer<hutch_put_options>!,
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+  submitting(cache, options, task) { (cache, handle, spec, now) throws(Failure) in
     try submitPut(
-      handle, try checkedKey(key, key_size), value, value_size, put_options, &spec,
+      cache, handle, try checkedKey(key, key_size), value, value_size, put_options, &spec,
       mayFinishNow: now)
   }
 }
@@ -61,19 +76,19 @@ public func hutch_put_async(
 /// Submits a put, with or without a condition.
 @inline(never)
 func submitPut(
-  _ handle: Handle, _ key: Bytes, _ value: UnsafeRawPointer?, _ value_size: Int,
+  _ cache: Cache, _ handle: Handle, _ key: Bytes, _ value: UnsafeRawPointer?, _ value_size: Int,
   _ put_options: UnsafePointer<hutch_put_options>?, if condition: WriteCondition = .always,
   as operation: UInt8? = nil, _ spec: inout TaskSpec, mayFinishNow: Bool
-) throws(Failure) -> Handle.Submitted {
+) throws(Failure) -> Cache.Submitted {
   let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
   let put = try Cache.PutSpec.given(put_options)
   try handle.check()
-  let cache = handle.cache
   let block = try put.block(
     key, value, at: cache.clock.moment(), wantsChecksum: cache.storage != nil)
-  return try handle.submit(
+  return try cache.submit(
     .put, key, block, storing: try cache.target(of: put.writePolicy, in: handle.scope),
-    suffix: put.suffix, if: condition, as: operation, &spec, mayFinishNow: mayFinishNow)
+    suffix: put.suffix, if: condition, as: operation, through: handle, &spec,
+    mayFinishNow: mayFinishNow)
 }
 
 @_cdecl("hutch_remove_async") @implementation
@@ -97,8 +112,9 @@ private func submittingOnKey(
   _ key_size: Int, _ options: UnsafePointer<hutch_task_options>?,
   _ task: UnsafeMutablePointer<OpaquePointer?>?
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
-    try handle.submit(kind, try checkedKey(key, key_size), nil, &spec, mayFinishNow: now)
+  submitting(cache, options, task) { (cache, handle, spec, now) throws(Failure) in
+    try cache.submit(
+      kind, try checkedKey(key, key_size), nil, through: handle, &spec, mayFinishNow: now)
   }
 }
 
@@ -107,8 +123,8 @@ public func hutch_clear_async(
   _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!,
   _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
-    try handle.submit(.clear, &spec)
+  submitting(cache, options, task) { (cache, handle, spec, _) throws(Failure) in
+    try cache.submit(.clear, through: handle, &spec)
   }
 }
 
@@ -117,8 +133,8 @@ public func hutch_flush_async(
   _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!,
   _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
-    try handle.submit(.flush, &spec)
+  submitting(cache, options, task) { (cache, handle, spec, _) throws(Failure) in
+    try cache.submit(.flush, through: handle, &spec)
   }
 }
 
@@ -127,13 +143,13 @@ public func hutch_trim_async(
   _ cache: OpaquePointer!, _ trim: UnsafePointer<hutch_trim_spec>!,
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
+  submitting(cache, options, task) { (cache, handle, spec, _) throws(Failure) in
     guard trim != nil else { throw .invalid("spec is NULL") }
     let given = try received(trim, over: hutch_trim_spec())
     guard given.progress == nil else {
       throw .invalid("spec->progress is set: a task reports to options->progress")
     }
-    return try handle.submit(.trim, trim: try TrimSpec(given), &spec)
+    return try cache.submit(.trim, trim: try TrimSpec(given), through: handle, &spec)
   }
 }
 
@@ -146,13 +162,14 @@ public func hutch_load_async(
 ) -> hutch_status {
   // From here on the work owns the context, and releases it also if this call fails.
   let work = LoadWork(loader ?? { _, _, _, _ in 0 }, context, release, of: owner(cache))
-  return submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+  return submitting(cache, options, task) { (cache, handle, spec, now) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard loader != nil else { throw .invalid("loader is NULL") }
     let given = try loadOptions(load_options)
     work.spec = try LoadSpec(given)
     work.parent = try parentLoading(given)
-    return try handle.submit(.load, key, nil, load: work, &spec, mayFinishNow: now)
+    return try cache.submit(
+      .load, key, nil, load: work, through: handle, &spec, mayFinishNow: now)
   }
 }
 

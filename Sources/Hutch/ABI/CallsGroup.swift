@@ -7,7 +7,7 @@ public func hutch_submit(
   _ cache: OpaquePointer!, _ call: UnsafePointer<hutch_call>!,
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+  submitting(cache, options, task) { (cache, handle, spec, now) throws(Failure) in
     guard call != nil else { throw .invalid("call is NULL") }
     var given = try received(call, over: hutch_call())
     let operation = UInt8(truncatingIfNeeded: given.operation)
@@ -20,7 +20,7 @@ public func hutch_submit(
       }
     if let condition {
       return try submitPut(
-        handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
+        cache, handle, try given.keyBytes(), given.value, given.value_size, given.put_options,
         if: condition, as: operation, &spec, mayFinishNow: now)
     }
     let copies = ArgumentCopies()
@@ -29,8 +29,9 @@ public func hutch_submit(
       [given, context = spec.context] (operation, cache, key, task) throws(Failure) in
       try given.make(operation, cache, key, task, put, context)
     }
-    return try handle.submit(
-      made, operation, given.isOfKey ? try given.keyBytes() : nil, writes: given.isWrite, &spec)
+    return try cache.submit(
+      made, operation, given.isOfKey ? try given.keyBytes() : nil, writes: given.isWrite,
+      through: handle, &spec)
   }
 }
 

@@ -93,6 +93,7 @@ private func checkedPriority(_ priority: Int32) throws(Failure) -> Int8 {
 
 /// Calls `body` with the host's options of a task. If that fails, it releases the context: the
 /// release function is called exactly once, whatever happens. `owner`: that of the callback.
+@inline(never)
 func submitting(
   _ options: UnsafePointer<hutch_task_options>?, for owner: UnsafeMutableRawPointer?,
   _ body: (inout TaskSpec, hutch_task_options) throws(Failure) -> Status

@@ -46,17 +46,18 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   }
 }
 
-extension Handle {
+extension Cache {
   /// Submits a call. `operation`: its number for the host. `key`: nil, if it is about no key or
   /// about several. `writes`: a close carries it out.
   func submit(
-    _ call: AsyncCall, _ operation: UInt8, _ key: Bytes?, writes: Bool, _ spec: inout TaskSpec
+    _ call: AsyncCall, _ operation: UInt8, _ key: Bytes?, writes: Bool, through handle: Handle,
+    _ spec: inout TaskSpec
   ) throws(Failure) -> Submitted {
-    let task = try makeTask(.call, key, operation, writes: writes, &spec)
+    let task = try makeTask(.call, key, operation, writes: writes, through: handle, &spec)
     let made = AsyncOperation.of(task)
     made.pointee.call = call
-    if writes && key != nil { cache.order.reserve(made.late, made.pointee.hash, forLoad: false) }
-    return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
+    if writes && key != nil { order.reserve(made.late, made.pointee.hash, forLoad: false) }
+    return try hand(task) { (task) throws(Failure) in try tasks.submit(task, spec) }
   }
 }
 

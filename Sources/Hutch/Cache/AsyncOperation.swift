@@ -56,10 +56,11 @@ struct AsyncOperation {
 
   /// A task that does this.
   static func makeTask(
-    _ kind: Kind, _ handle: Handle, key: Bytes, hash: UInt64, _ spec: borrowing TaskSpec
+    _ kind: Kind, _ handle: Handle, of cache: Cache, key: Bytes, hash: UInt64,
+    _ spec: borrowing TaskSpec
   ) throws(Failure) -> TaskPointer {
     let size = AsyncOperation.headSize
-    let task = try TaskPointer.make(spec, for: handle.cache.tasks, payload: size + key.count)
+    let task = try TaskPointer.make(spec, for: cache.tasks, payload: size + key.count)
     let payload = task.pointee.workContext!
     payload.bindMemory(to: AsyncOperation.self, capacity: 1).initialize(
       to: AsyncOperation(kind: kind, handle: handle, hash: hash, keySize: key.count))

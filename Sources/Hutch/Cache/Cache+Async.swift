@@ -1,7 +1,7 @@
 import Synchronization
 
 /// Calls as tasks: what is done at the submission, and what the task does later.
-extension Handle {
+extension Cache {
   /// The outcome of a submission.
   enum Submitted {
     case task(TaskPointer)
@@ -17,11 +17,12 @@ extension Handle {
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
     storing target: WritePolicy = .through, suffix: FileSuffix? = nil,
     if condition: WriteCondition = .always, as operation: UInt8? = nil, load: LoadWork? = nil,
-    _ spec: inout TaskSpec, mayFinishNow: Bool
+    through handle: Handle, _ spec: inout TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     let isWrite = kind == .put || kind == .remove
     let isQuick = mayFinishNow || (spec.port != nil && (kind == .get || kind == .load))
-    let task = try makeTask(kind, key, operation ?? kind.rawValue, writes: isWrite, &spec)
+    let task = try makeTask(
+      kind, key, operation ?? kind.rawValue, writes: isWrite, through: handle, &spec)
     let made = AsyncOperation.of(task)
     let hash = made.pointee.hash
     made.pointee.block = block?.leak()
@@ -29,18 +30,19 @@ extension Handle {
     made.pointee.suffix = suffix
     made.pointee.condition = condition
     made.pointee.load = load
-    if isQuick && spec.group == nil && isImmediate(kind, hash, mayWrite: mayFinishNow),
-      let status = made.runAtOnce(cache)
+    if isQuick && spec.group == nil
+      && isImmediate(kind, hash, in: handle.scope, mayWrite: mayFinishNow),
+      let status = made.runAtOnce(self)
     {
       task.pointee.status = status.code
       if mayFinishNow { return .done(task) }
       task.finishWork()
       return try hand(task) { (task) throws(Failure) in
-        try cache.tasks.submitEnded(task, spec)
+        try tasks.submitEnded(task, spec)
       }
     }
-    if isWrite { cache.order.reserve(made.late, hash, forLoad: false) }
-    return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
+    if isWrite { order.reserve(made.late, hash, forLoad: false) }
+    return try hand(task) { (task) throws(Failure) in try tasks.submit(task, spec) }
   }
 
   /// The task of an operation on a key, or of a call. `key`: nil, if a call is about no key or
@@ -48,22 +50,22 @@ extension Handle {
   @inline(never)
   func makeTask(
     _ kind: AsyncOperation.Kind, _ key: Bytes?, _ operation: UInt8, writes: Bool,
-    _ spec: inout TaskSpec
+    through handle: Handle, _ spec: inout TaskSpec
   ) throws(Failure) -> TaskPointer {
-    try check()
+    try handle.check()
     guard spec.identifier.count == 0 else {
       throw Failure(.unsupported, "only an operation on the whole cache takes an identifier")
     }
     var hash: UInt64 = 0
     if let key {
-      hash = cache.memory.hash(key)
-      spec.keyHash = Handle.keyHash(hash)
+      hash = memory.hash(key)
+      spec.keyHash = Cache.keyHash(hash)
     }
     spec.mustRun = writes
-    spec.owner = opening.tasks
+    spec.owner = handle.opening.tasks
     spec.operation = operation
     return try AsyncOperation.makeTask(
-      kind, self, key: key ?? Bytes(start: nil, count: 0), hash: hash, spec)
+      kind, handle, of: self, key: key ?? Bytes(start: nil, count: 0), hash: hash, spec)
   }
 
   /// `TaskSpec.keyHash` of a key with this hash.
@@ -87,22 +89,23 @@ extension Handle {
   /// Whether an operation may need no waiting and no order: a read that memory answers, a write
   /// where memory is all there is, of a key that no task is about.
   private func isImmediate(
-    _ kind: AsyncOperation.Kind, _ hash: UInt64, mayWrite: Bool
+    _ kind: AsyncOperation.Kind, _ hash: UInt64, in scope: Tiers, mayWrite: Bool
   ) -> Bool {
     let isWrite = kind == .put || kind == .remove
-    guard scope != .disk, !isWrite || (cache.storage == nil && mayWrite) else { return false }
+    guard scope != .disk, !isWrite || (storage == nil && mayWrite) else { return false }
     // Reads of one key may pass each other; a read may not pass a write.
-    guard isWrite || cache.order.isReserved(hash) else { return true }
-    return !cache.tasks.hasTask(ofKey: Handle.keyHash(hash))
+    guard isWrite || order.isReserved(hash) else { return true }
+    return !tasks.hasTask(ofKey: Cache.keyHash(hash))
   }
 
-  /// Submits an operation on the whole cache.
+  /// Submits an operation on the whole 
   func submit(
     _ kind: AsyncOperation.Kind, trim: TrimSpec = TrimSpec(kind: .expired),
-    _ spec: inout TaskSpec
+    through handle: Handle, _ spec: inout TaskSpec
   ) throws(Failure) -> Submitted {
-    try check()
-    spec.owner = opening.tasks
+    try handle.check()
+    let scope = handle.scope
+    spec.owner = handle.opening.tasks
     spec.operation = kind.rawValue
     spec.mustRun = kind != .trim
     let isClear = kind == .clear
@@ -120,20 +123,20 @@ extension Handle {
         .merge(from!.assumingMemoryBound(to: AsyncOperation.self))
     }
     let task = try AsyncOperation.makeTask(
-      kind, self, key: Bytes(start: nil, count: 0), hash: 0, spec)
+      kind, handle, of: self, key: Bytes(start: nil, count: 0), hash: 0, spec)
     let operation = AsyncOperation.of(task)
     operation.pointee.trim = trim
     guard isClear else {
-      return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
+      return try hand(task) { (task) throws(Failure) in try tasks.submit(task, spec) }
     }
     // Once the queue has the task, which cannot run before it is started.
     spec.isHeld = true
     return try hand(task) { (task) throws(Failure) in
-      let status = try cache.tasks.submit(task, spec)
+      let status = try tasks.submit(task, spec)
       guard status == .done else { return status }
       // An opening that can be used has a store that is open.
-      operation.pointee.clear = try? cache.submitClear(in: scope, isTask: true)
-      cache.tasks.startHeld(task)
+      operation.pointee.clear = try? submitClear(in: scope, isTask: true)
+      tasks.startHeld(task)
       return status
     }
   }
