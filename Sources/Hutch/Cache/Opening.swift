@@ -71,7 +71,10 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
-    let cache = self.cache
+    return place.unretained._withUnsafeGuaranteedRef { end($0) }
+  }
+
+  private func end(_ cache: Cache) -> Failure? {
     cache.life.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
     let deadline = Deadline(after: cache.settings.closeDeadline)
