@@ -86,7 +86,7 @@ public func hutch_cursor_value(
   giving(out) { () throws(Failure) in
     let cursor = try checked(cursor, Cursor.self)
     guard let key = cursor.current,
-      let block = try cursor.handle.cache.peek(key, in: cursor.handle.scope)
+      let block = try cursor.cache.peek(key, in: cursor.handle.scope)
     else { return nil }
     return OpaquePointer(block.leak().raw)
   }
@@ -102,7 +102,7 @@ public func hutch_cursor_info(
       try checkedResult(out)
       return .notFound
     }
-    return try informing(cursor.handle.cache, cursor.handle.scope, key, out)
+    return try informing(cursor.cache, cursor.handle.scope, key, out)
   }
 }
 

@@ -98,7 +98,7 @@ public func hutch_loading_wait(
   return with(loading, Loading.self) { (loading) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     return try deliver(
-      try loading.handle.cache.wait(loading, timeout: try checkedDuration(timeout)), out)
+      try loading.cache.wait(loading, timeout: try checkedDuration(timeout)), out)
   }
 }
 
@@ -109,7 +109,7 @@ public func hutch_loading_fulfil(
 ) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
-    let result = try loading.handle.cache.fulfil(loading, value, try .given(options))
+    let result = try loading.cache.fulfil(loading, value, try .given(options))
     if let failure = result.failure { throw failure }
     return result.status
   }
@@ -120,7 +120,7 @@ public func hutch_loading_fail(
   _ loading: OpaquePointer!, _ code: Int32, _ words: UnsafePointer<CChar>!
 ) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
-    try loading.handle.cache.fail(loading, code, words)
+    try loading.cache.fail(loading, code, words)
   }
 }
 
@@ -135,7 +135,7 @@ public func hutch_loading_abandon(_ loading: OpaquePointer!) -> hutch_status {
 @_cdecl("hutch_loading_wanted") @implementation
 public func hutch_loading_wanted(_ loading: OpaquePointer!) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
-    loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled
+    loading.cache.loads.isWanted(loading) ? .done : .cancelled
   }
 }
 

@@ -100,7 +100,7 @@ extension Cache {
     var next = ThreadState.loading
     while let pointer = next {
       let loading = Unmanaged<Loading>.fromOpaque(pointer).takeUnretainedValue()
-      if loading.handle.cache === self && loading.leads { return loading }
+      if loading.cache === self && loading.leads { return loading }
       next = loading.outer
     }
     return nil

@@ -9,6 +9,9 @@ internal import CHutch
 final class Copying {
   private let source: Handle
   private let target: Handle
+  /// Their caches.
+  private let from: Cache
+  private let to: Cache
   private let policy: WritePolicy
 
   /// How far it has come.
@@ -20,6 +23,8 @@ final class Copying {
   private init(_ source: Handle, _ target: Handle, _ policy: WritePolicy) {
     self.source = source
     self.target = target
+    from = source.cache
+    to = target.cache
     self.policy = policy
   }
 
@@ -41,7 +46,7 @@ final class Copying {
       try source.check()
       try target.check()
       // Nil: it has gone since the step.
-      guard let block = try source.cache.peek(key, in: source.scope) else { continue }
+      guard let block = try from.peek(key, in: source.scope) else { continue }
       try copy(block.unowned)
     }
     try flush()
@@ -49,18 +54,17 @@ final class Copying {
 
   @inline(never)
   private func copy(_ entry: UnownedBlock) throws(Failure) {
-    let cache = target.cache
-    let hash = cache.memory.hash(entry.key)
+    let hash = to.memory.hash(entry.key)
     var record = entry.record
-    let accessed = try source.cache.info(entry.key, in: source.scope)?.record.accessed ?? 0
+    let accessed = try from.info(entry.key, in: source.scope)?.record.accessed ?? 0
     record.version = 0
     // An entry with a time to idle would be expired between its put and the note of its access.
     try note(accessed, entry.key, hash, record)
     let block = try Block.copying(
       key: entry.key, value: Bytes(entry.value), extended: entry.extended, record: record,
-      wantsChecksum: cache.storage != nil)
-    let result = try cache.put(
-      block, hash, at: cache.clock.current, if: .absent, in: target.scope, storing: policy,
+      wantsChecksum: to.storage != nil)
+    let result = try to.put(
+      block, hash, at: to.clock.current, if: .absent, in: target.scope, storing: policy,
       suffix: suffix(of: entry))
     switch result.status {
     case .done, .partial:
@@ -79,24 +83,23 @@ final class Copying {
     _ accessed: Int64, _ key: Bytes, _ hash: UInt64, _ record: Record
   ) throws(Failure) {
     guard accessed > record.created, policy == .disk else { return }
-    try target.cache.withStorage { (storage) throws(Failure) in
+    try to.withStorage { (storage) throws(Failure) in
       storage.noteAccess(key, hash, at: accessed)
     }
   }
 
   private func flush() throws(Failure) {
     guard policy == .disk else { return }
-    try target.cache.withStorage { (storage) throws(Failure) in try storage.flush() }
+    try to.withStorage { (storage) throws(Failure) in try storage.flush() }
   }
 
   /// The end of the name of the value's file, if it has a file.
   private func suffix(of entry: UnownedBlock) -> FileSuffix? {
-    let cache = source.cache
-    guard source.scope != .memory, let files = cache.storage?.files,
-      cache.values.keepsInFile(entry.size, files)
+    guard source.scope != .memory, let files = from.storage?.files,
+      from.values.keepsInFile(entry.size, files)
     else { return nil }
     var suffix: FileSuffix?
-    try? cache.path(of: entry.key, in: source.scope) { (path) throws(Failure) in
+    try? from.path(of: entry.key, in: source.scope) { (path) throws(Failure) in
       let name = path.lastIndex(of: 0x2F).map { Bytes(rebasing: path[($0 + 1)...]) } ?? path
       suffix = ContentName(name)?.suffix
     }

@@ -132,7 +132,7 @@ final class Loads {
     let mayLead = flight.mayBeLed(at: now)
     if old != nil && !mayLead { return nil }
     // One of another cache is under the lock of that cache's loads.
-    let parent = parent.flatMap { $0.handle.cache === handle.cache && $0.leads ? $0 : nil }
+    let parent = parent.flatMap { $0.cache === handle.cache && $0.leads ? $0 : nil }
     if let parent, depends(flight, on: parent.flight) { return nil }
     let loading = Loading(handle, flight, spec, stale: old, at: now)
     if let parent { loading.link(to: parent) }
@@ -229,7 +229,7 @@ final class Loads {
       let (queue, task) = loading._withUnsafeGuaranteedRef { loading in
         loading.unpark()
         loading.task!.retain()
-        return (loading.handle.cache.tasks, loading.task!)
+        return (loading.cache.tasks, loading.task!)
       }
       lock.unlock()
       queue.resume(task)
@@ -249,7 +249,7 @@ final class Loads {
     task?.retain()
     lock.unlock()
     guard let task else { return isActive }
-    let isAsked = loading.handle.cache.tasks.status(of: task).isAsked
+    let isAsked = loading.cache.tasks.status(of: task).isAsked
     task.drop()
     return isActive && !(isAlone && isAsked)
   }

@@ -125,8 +125,7 @@ final class Loading {
   }
 
   let handle: Handle
-  /// The handle's cache's.
-  private let loads: Loads
+  let cache: Cache
   let flight: Flight
   let spec: LoadSpec
   /// See Process.forks.
@@ -177,7 +176,7 @@ final class Loading {
   /// With the lock held.
   init(_ handle: Handle, _ flight: Flight, _ spec: LoadSpec, stale: UnownedBlock?, at now: Int64) {
     self.handle = handle
-    loads = handle.cache.loads
+    cache = handle.cache
     self.flight = flight
     self.spec = spec
     self.stale = stale?.retained().leak()
@@ -190,6 +189,8 @@ final class Loading {
     late?.release()
     stale?.release()
   }
+
+  private var loads: Loads { cache.loads }
 
   private var isLeader: Bool {
     flight.leader?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
