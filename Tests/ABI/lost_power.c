@@ -4,7 +4,9 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,15 @@ static void lose_power(const char *directory) {
   int file = open(in_directory(directory, "hutch-index").text, O_RDWR);
   CHECK(file >= 0 && pwrite(file, &boot, sizeof boot, 72) == sizeof boot);
   close(file);
+}
+
+/* 1: the index says that everything is on the disk. */
+static uint64_t mark_of(const char *directory) {
+  uint64_t mark = 77;
+  int file = open(in_directory(directory, "hutch-index").text, O_RDONLY);
+  CHECK(file >= 0 && pread(file, &mark, sizeof mark, 96) == sizeof mark);
+  close(file);
+  return mark;
 }
 
 /* ---------------------------------------------- removals after an eviction */
@@ -101,4 +112,86 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
     CHECK_OK(hutch_close(cache));
   }
   check_note(NULL);
+}
+
+/* ------------------------------------------------- files without a checkpoint */
+
+static _Atomic unsigned whole_syncs;
+
+/* The program stands before libc. */
+int syncfs(int file) {
+  atomic_fetch_add(&whole_syncs, 1);
+  return (int)syscall(SYS_syncfs, file);
+}
+
+/* Another program keeps the store from writing a checkpoint. */
+TEST(a_close_without_a_checkpoint_syncs_the_files_of_values) {
+  path directory = scratch("cache");
+  hutch_options options = log_options(HUTCH_DURABILITY_PROCESS);
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_size(cache, "large", 100000));
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 1};
+  int file = open(in_directory(directory.text, "hutch.lock").text, O_RDWR);
+  CHECK(file >= 0 && fcntl(file, F_OFD_SETLK, &lock) == 0);
+  whole_syncs = 0;
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(1, whole_syncs);
+  CHECK_EQUAL(1, mark_of(directory.text));
+  close(file);
+}
+
+/* ------------------------------------------------------- the mark of a clean end */
+
+static int go_on[2], has_written[2];
+static bool begins_late, closes;
+
+/* Before the library's own handler: the child is no member of the directory yet. */
+static void await_close(void) {
+  char byte;
+  if (begins_late) CHECK(read(go_on[0], &byte, 1) == 1);
+}
+
+__attribute__((constructor)) static void stand_before_the_library(void) {
+  pthread_atfork(NULL, NULL, await_close);
+}
+
+static void let_child_write(void) {
+  char byte;
+  CHECK(write(go_on[1], "", 1) == 1);
+  CHECK(read(has_written[0], &byte, 1) == 1);
+}
+
+/* The program stands before libc. */
+int fdatasync(int file) {
+  if (closes) {
+    closes = false;
+    let_child_write();
+  }
+  return (int)syscall(SYS_fdatasync, file);
+}
+
+TEST(a_child_that_begins_while_its_parent_closes_or_later_takes_the_mark_back) {
+  CHECK(pipe(go_on) == 0 && pipe(has_written) == 0);
+  for (int later = 0; later < 2; later++) {
+    path directory = scratch(later ? "later" : "while");
+    hutch_options options = log_options(HUTCH_DURABILITY_PROCESS);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    begins_late = true;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      CHECK_EQUAL(later ? 1 : 2, mark_of(directory.text));
+      CHECK_OK(hutch_remove(cache, KEY("key")));
+      CHECK(write(has_written[1], "", 1) == 1);
+      _exit(0);
+    }
+    begins_late = false;
+    closes = !later;
+    CHECK_OK(hutch_close(cache));
+    CHECK(!closes);
+    if (later) let_child_write();
+    CHECK_EQUAL(0, mark_of(directory.text));
+    await_child(child);
+  }
 }

@@ -15,8 +15,8 @@ enum IndexAt {
   // The boot in which the directory was last open, and how it was left.
   static let boot = 72
   static let bootOffset = 88
-  /// 1: everything was on the disk when the last process closed it. 2: the flag is being removed,
-  /// and may still be on the disk. 0: it is not.
+  /// 1: everything was on the disk when the last process closed it. 2: the flag is being set or
+  /// removed, and may be on the disk. 0: it is not.
   static let clean = 96
 
   /// The number of content files of all processes that no entry names: files that are about to get

@@ -204,9 +204,7 @@ extension LogStore {
   /// Brings what the checkpoint names to the disk, then the checkpoint itself.
   func finish(_ checkpoint: LogCheckpoint) throws(Failure) {
     typealias At = LogCheckpoint.At
-    // The files that entries name may be a great many. Where each was synced, all are there.
-    if files > 0 && !isDurable { try Files.syncAll(at: directory.descriptor) }
-    try syncLogForCheckpoint()
+    try syncData()
     try checkpoint.write(in: directory, isFirst: words.load(IndexAt.durable) == 0)
     words.store(IndexAt.durableEnd, checkpoint[At.end])
     words.store(IndexAt.durableFloor, checkpoint[At.floor])

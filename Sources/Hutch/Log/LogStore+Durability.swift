@@ -96,8 +96,11 @@ extension LogStore {
     try syncLogFile()
   }
 
-  /// For a checkpoint. The directory's lock may be held.
-  func syncLogForCheckpoint() throws(Failure) {
+  /// Brings the log, and the files that its entries name, to the disk. The directory's lock may be
+  /// held.
+  func syncData() throws(Failure) {
+    // The files may be a great many. Where each was synced, all are there.
+    if files > 0 && !isDurable { try Files.syncAll(at: directory.descriptor) }
     syncLock.lock()
     defer { syncLock.unlock() }
     try syncLogFile()

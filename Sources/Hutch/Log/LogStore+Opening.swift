@@ -324,12 +324,21 @@ extension LogStore {
         member.endOpening()
       }
       guard member.isAlone(), words.load(IndexAt.clean) != 1 else { return nil }
-      // Taking the lock completes the operation of a process that died.
-      try locked { () throws(Failure) in }
+      // Taking the lock completes the operation of a process that died. The child of a fork becomes
+      // a member without the opening byte: perhaps since that look, perhaps later.
+      let isAlone = try locked { () throws(Failure) in
+        let isAlone = member.isAlone()
+        if isAlone { words.store(IndexAt.clean, 2) }
+        return isAlone
+      }
+      guard isAlone else { return nil }
       let isWritten = isAheadOfCheckpoint ? try writeCheckpointIfThere() : false
-      if !isWritten { try syncLogForCheckpoint() }
+      if !isWritten { try syncData() }
       try syncIndex()
-      words.store(IndexAt.clean, 1)
+      // Else such a child has begun to change the index meanwhile.
+      try locked { () throws(Failure) in
+        if words.load(IndexAt.clean) == 2 { words.store(IndexAt.clean, 1) }
+      }
       try syncHead()
       return nil
     } catch {

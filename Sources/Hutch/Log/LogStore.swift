@@ -246,6 +246,8 @@ final class LogStore: @unchecked Sendable {
   func beginInChild() throws(Failure) {
     try member.beginInChild(directory)
     lock = LogLock(words, indexFile.number, member)
+    // The parent may be closing the directory.
+    hasBegun = false
     noteNoReaders()
     // The parent's thread that writes one is not here.
     isWritingCheckpoint.store(false, ordering: .relaxed)
