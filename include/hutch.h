@@ -1981,7 +1981,7 @@ typedef struct hutch_check_report {
  * grow beyond its bound. HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO,
  * HUTCH_NO_SPACE, HUTCH_BUSY, HUTCH_TIER_DOWN: the check did not complete. A page of the
  * database or the file of a value that cannot be read is HUTCH_IO and no damage, so nothing
- * is lost for it. Since 0.1.
+ * is lost for it; behind such a file the check goes on. Since 0.1.
  */
 HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 

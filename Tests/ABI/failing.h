@@ -34,7 +34,9 @@ enum {
   /* Memory that is no file's. */
   PAGES = 1024,
   /* Memory that is all zero at first: of the library, and of libc, which may not bear it. */
-  ZEROES = 2048
+  ZEROES = 2048,
+  /* A file below a directory is opened, by openat2. */
+  BENEATH = 4096
 };
 
 extern struct fault {

@@ -410,6 +410,35 @@ static hutch_options with_files(uint32_t storage) {
   return options;
 }
 
+TEST(a_check_goes_on_behind_a_value_that_cannot_be_read) {
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
+    path directory = scratch("cache");
+    hutch_options options = with_files(storage);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_OK(put_size(disk, "large", 100000));
+    /* The connection that reads is there. */
+    hutch_value_release(get_value(disk, "large"));
+    path folder = in_directory(directory.text, "content/00");
+    CHECK(mkdir(folder.text, 0700) == 0 || errno == EEXIST);
+    path orphan = in_directory(folder.text, "hutch-0012345678abcdef");
+    hutch_status status = HUTCH_OK;
+    for (long n = 1; status == HUTCH_OK; n++) {
+      write_file(orphan.text, "", 0);
+      begin_faults(BENEATH, EIO, false, n);
+      status = hutch_check(disk, 0, NULL);
+      end_faults();
+      CHECK(fault.fired);
+      CHECK(access(orphan.text, F_OK) != 0);
+    }
+    CHECK_STATUS(HUTCH_IO, status);
+    CHECK_EQUAL(1, CHECK_SOUND(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* A value in a file that no memory is left to read is no damaged one. */
 TEST(a_check_without_memory_removes_nothing) {
   path directory = scratch("cache");

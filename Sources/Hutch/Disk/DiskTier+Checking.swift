@@ -16,10 +16,11 @@ extension DiskTier {
     var report = CheckReport()
     do throws(Failure) {
       if !isQuick { try checkManifest(&report) }
-      try checkEntries(&report, isQuick: isQuick, at: moment)
+      let unread = try checkEntries(&report, isQuick: isQuick, at: moment)
       checkFiles(&report)
       try checkCharges(&report)
       try checkSums(&report)
+      if let unread { throw unread }
     } catch {
       note(error)
       service.tell(observer)
@@ -119,9 +120,12 @@ extension DiskTier {
 
   // MARK: entries
 
+  /// Returns a failure to read the file of a value: nothing is known of that value then, and the
+  /// check goes on behind it.
   private func checkEntries(
     _ report: inout CheckReport, isQuick: Bool, at moment: Moment
-  ) throws(Failure) {
+  ) throws(Failure) -> Failure? {
+    var unread: Failure?
     var place = WalkPlace()
     while !place.isAtEnd {
       var impossible = GrowingArray<Int64>()
@@ -135,12 +139,15 @@ extension DiskTier {
           } else {
             try check(key, &report, isQuick: isQuick, at: moment)
           }
-        } catch { failure = error }
+        } catch {
+          if isUp && error.sqlite == 0 { unread = error } else { failure = error }
+        }
       }
       if let failure { throw failure }
       if !impossible.isEmpty { try removeImpossible(impossible, &report, at: moment) }
       if owesWork { doOwedWork() }
     }
+    return unread
   }
 
   private func check(

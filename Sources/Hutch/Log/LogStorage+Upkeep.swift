@@ -263,6 +263,8 @@ extension LogStorage {
     _ = isUp || reopen()
     let store = try serving()
     try endRebuild(of: store)
+    // Of a value whose file cannot be read nothing is known. The check goes on behind it.
+    var unread: Failure?
     var place = LogPlace()
     var found = WalkPage()
     while try store.step(&place, into: &found) {
@@ -270,12 +272,16 @@ extension LogStorage {
       let ages = store.ages
       for entry in found.entries.elements {
         if entry.record.isExpired(at: moment.time, under: ages) { continue }
-        switch try store.inspect(found.key(of: entry), readsValues: !isQuick) {
-        case .some(true):
-          report.entries += 1
-          if !isQuick { report.bytes += UInt64(entry.record.size) }
-        case .some(false): report.damaged += 1
-        case nil: break
+        do throws(Failure) {
+          switch try store.inspect(found.key(of: entry), readsValues: !isQuick) {
+          case .some(true):
+            report.entries += 1
+            if !isQuick { report.bytes += UInt64(entry.record.size) }
+          case .some(false): report.damaged += 1
+          case nil: break
+          }
+        } catch {
+          unread = error
         }
       }
       doOwedWork(waits: true)
@@ -287,6 +293,7 @@ extension LogStorage {
     try endRebuild(of: store)
     report.orphans = sweepAllFiles(store)
     doOwedWork(waits: true)
+    if let unread { throw unread }
     return report
   }
 }
