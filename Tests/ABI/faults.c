@@ -344,6 +344,38 @@ TEST(an_opening_that_cannot_read_loses_nothing) {
         for (long n = 1; opening_fails(storage, was_closed, calls, n); n++) continue;
 }
 
+/* Without the checkpoint nothing would be left. */
+TEST(an_opening_after_a_loss_of_power_that_cannot_open_a_file_loses_nothing) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  bool fired = true;
+  for (long n = 1; fired; n++) {
+    path directory = scratch("opening");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (int i = 0; i < KEYS; i++) CHECK_OK(put_text(cache, names[i], "value"));
+    CHECK_OK(hutch_close(cache));
+    /* Of another boot, and not closed. */
+    uint64_t lost[] = {77, 77, 0, 0};
+    int index = open(in_directory(directory.text, "hutch-index").text, O_RDWR);
+    CHECK(index >= 0 && pwrite(index, lost, sizeof lost, 72) == sizeof lost);
+    close(index);
+    begin_faults(BENEATH, EMFILE, false, n);
+    cache = NULL;
+    hutch_status status = hutch_open(directory.text, &options, &cache);
+    end_faults();
+    fired = fault.fired;
+    if (status != HUTCH_OK) {
+      CHECK_STATUS(HUTCH_IO, status);
+      cache = open_cache(directory.text, &options);
+    }
+    /* It waits until all entries have their places in the index again. */
+    CHECK_EQUAL(KEYS, CHECK_SOUND(cache));
+    for (int i = 0; i < KEYS; i++) CHECK_TEXT(cache, names[i], "value");
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* ----------------------------------------------------- reads of what is there */
 
 enum { MANY_ROWS = 60 };

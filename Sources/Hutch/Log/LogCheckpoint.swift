@@ -45,26 +45,37 @@ final class LogCheckpoint {
   private static let magic: UInt64 = 0x6B68_6368_6374_7568
   private static let placeSize = 1 << 20
 
-  private var words = GrowingArray<UInt64>()
+  /// `At.count` words.
+  private var head = InlineArray<26, UInt64>(repeating: 0)
+  private var seats = GrowingArray<UInt64>()
 
-  init() throws(Failure) {
-    try words.append(0, At.count)
-    words.elements[At.magic] = LogCheckpoint.magic
-  }
+  init() { self[At.magic] = LogCheckpoint.magic }
 
+  @inline(__always)
   subscript(_ at: Int) -> UInt64 {
-    get { words[at] }
-    set { words.elements[at] = newValue }
+    get { head[at] }
+    set { head[at] = newValue }
   }
 
-  var seatCount: Int { words.count - At.count }
+  var seatCount: Int { seats.count }
   /// True: the content file of each later entry reached the disk before the entry was written.
   var hasSyncedFiles: Bool { self[At.seats] >> 32 >= UInt64(Durability.power.rawValue) }
-  func seat(_ index: Int) -> SeatWord { SeatWord(words[At.count + index]) }
+  func seat(_ index: Int) -> SeatWord { SeatWord(seats[index]) }
 
-  func add(_ seat: SeatWord) throws(Failure) { try words.append(seat.bits) }
+  func add(_ seat: SeatWord) throws(Failure) { try seats.append(seat.bits) }
 
-  private var bytes: Bytes { Bytes(words.elements) }
+  private static let headSize = At.count * 8
+  private var seatBytes: UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(seats.elements)
+  }
+
+  /// What `check` is to be.
+  private var sum: UInt64 {
+    var sum = Checksum.Sum()
+    withUnsafeBytes(of: &head) { sum.add(Bytes(rebasing: $0[8...])) }
+    sum.add(Bytes(seatBytes))
+    return sum.value
+  }
 
   /// Makes the file, without a checkpoint, if there is none. Called by each opening, and by nothing
   /// later: another program may be removing the directory. If that fails, no checkpoint can be
@@ -82,7 +93,7 @@ final class LogCheckpoint {
   /// an opening has made it.
   func write(in directory: Directory, isFirst: Bool) throws(Failure) {
     self[At.seats] = self[At.seats] & ~0xFFFF_FFFF | UInt64(seatCount)
-    self[At.check] = Checksum.xxh3(Bytes(rebasing: bytes[8...]))
+    self[At.check] = sum
     guard
       let number = Files.openBeneath(
         Files.path(LogCheckpoint.name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
@@ -98,10 +109,14 @@ final class LogCheckpoint {
     let isNew = isFirst || status.size <= LogCheckpoint.placeSize
     // On a full disk there is room for the next one, too.
     for place in 0..<2 {
-      try Files.reserve(file.number, place * LogCheckpoint.placeSize, bytes.count)
+      try Files.reserve(
+        file.number, place * LogCheckpoint.placeSize, LogCheckpoint.headSize + seatBytes.count)
     }
     let place = Int(self[At.number] & 1) * LogCheckpoint.placeSize
-    guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
+    guard withUnsafeBytes(of: &head, { Files.write($0, to: file.number, at: place) }),
+      Files.write(Bytes(seatBytes), to: file.number, at: place + LogCheckpoint.headSize),
+      fdatasync(file.number) == 0
+    else {
       throw .system("cannot write the checkpoint")
     }
     if isNew { try LogCheckpoint.syncNames(of: directory) }
@@ -148,7 +163,10 @@ final class LogCheckpoint {
     guard
       let number = Files.openBeneath(
         Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
-    else { return nil }
+    else {
+      if Files.isMissing { return nil }
+      throw .opening("cannot open the checkpoint")
+    }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: number), status.isRegular else {
       return nil
@@ -167,23 +185,19 @@ final class LogCheckpoint {
 
   private static func read(_ file: Int32, place: Int) throws(Failure) -> LogCheckpoint? {
     let offset = place * placeSize
-    let found = try LogCheckpoint()
-    guard found.fill(from: file, 0, At.count, at: offset),
+    let found = LogCheckpoint()
+    guard
+      withUnsafeMutableBytes(of: &found.head, { Files.read(file, into: $0, at: offset) })
+        == headSize,
       found[At.magic] == magic, found[At.number] & 1 == UInt64(place),
       found[At.seats] & 0xFFFF_FFFF <= UInt64(IndexAt.seatCount)
     else { return nil }
-    let seats = Int(found[At.seats] & 0xFFFF_FFFF)
-    try found.words.append(0, seats)
-    guard found.fill(from: file, At.count, seats, at: offset),
-      Checksum.xxh3(Bytes(rebasing: found.bytes[8...])) == found[At.check], found.isPlausible
+    try found.seats.append(0, Int(found[At.seats] & 0xFFFF_FFFF))
+    guard
+      Files.read(file, into: found.seatBytes, at: offset + headSize) == found.seatBytes.count,
+      found.sum == found[At.check], found.isPlausible
     else { return nil }
     return found
-  }
-
-  private func fill(from file: Int32, _ first: Int, _ count: Int, at offset: Int) -> Bool {
-    let target = UnsafeMutableRawBufferPointer(
-      rebasing: UnsafeMutableRawBufferPointer(words.elements)[first * 8..<(first + count) * 8])
-    return Files.read(file, into: target, at: offset + first * 8) == target.count
   }
 
   /// True if the numbers are possible. No later step checks what is checked here.

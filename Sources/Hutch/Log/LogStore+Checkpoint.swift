@@ -69,7 +69,7 @@ extension LogStore {
   /// writes one, or the index is being rebuilt. The lock is not held.
   @discardableResult
   func writeCheckpoint() throws(Failure) -> Bool {
-    let checkpoint = try LogCheckpoint()
+    let checkpoint = LogCheckpoint()
     let hasBegun = try locked { () throws(Failure) in
       if isRebuilding || !beginCheckpoint() { return false }
       do throws(Failure) {
@@ -125,7 +125,7 @@ extension LogStore {
     do throws(Failure) {
       try whileNoneIsWritten { () throws(Failure) in
         if isDurable {
-          let checkpoint = try LogCheckpoint()
+          let checkpoint = LogCheckpoint()
           try fill(checkpoint)
           try finish(checkpoint)
         } else if words.load(IndexAt.durable) != 0 {

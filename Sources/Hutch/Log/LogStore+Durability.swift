@@ -163,7 +163,7 @@ extension LogStore {
     try whileNoneIsWritten { () throws(Failure) in
       // Perhaps the one that was waited for does not need it.
       if !needsSegmentsReleased { return }
-      let checkpoint = try LogCheckpoint()
+      let checkpoint = LogCheckpoint()
       try fill(checkpoint)
       try finish(checkpoint)
     }

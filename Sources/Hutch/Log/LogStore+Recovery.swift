@@ -96,7 +96,7 @@ extension LogStore {
     }
     readOn(&tail, from: checkpoint, found)
     try seat(found, from: checkpoint, tail, next: next)
-    let opening = try LogCheckpoint()
+    let opening = LogCheckpoint()
     try fill(opening)
     try finish(opening)
     words.store(IndexAt.recovering, 0)
