@@ -182,7 +182,9 @@ import Testing
     let store = fixture.store!
     let name = try ContentName.random(try #require(FileSuffix(suffix)))
     let file = try withBytes(value) { (value) throws(Failure) in
-      try ContentFiles.write(value, name, in: store.directory, .nothing)
+      let made = Descriptor(owning: try ContentFiles.create(name, in: store.directory))
+      guard Files.write(value, to: made.number) else { throw .system("cannot write a file") }
+      try ContentFiles.giveName(made.number, name, in: store.directory, .nothing)
       return LogFile(name: name, size: value.count, checksum: Checksum.xxh3(value))
     }
     try withBytes(key) { (key) throws(Failure) in
@@ -262,7 +264,7 @@ import Testing
     ContentFiles.discard(names[0], in: fixture.store.directory)
     expect(try fixture.get("k0") == nil)
     expect(try fixture.store.check(key: "k1") == true)
-    let path = fixture.path + "/" + ContentPath.content(names[1]).withPointer { String(cString: $0) }
+    let path = fixture.path + "/" + ContentPath.withContent(names[1]) { String(cString: $0) }
     try Data("VALUE 1".utf8).write(to: URL(fileURLWithPath: path))
     expect(try fixture.store.check(key: "k1") == false)
     expect(try fixture.get("k2") == "value 2" && fixture.store.count == 1)

@@ -129,7 +129,9 @@ extension LogStore {
     noteLoose(1)
     return trying { () throws(Failure) in
       let name = try ContentName.random()
-      try ContentFiles.write(value, name, in: directory, .nothing)
+      let made = Descriptor(owning: try ContentFiles.create(name, in: directory))
+      guard Files.write(value, to: made.number) else { throw .system("cannot write a file") }
+      try ContentFiles.giveName(made.number, name, in: directory, .nothing)
       return LogFile(name: name, size: value.count, checksum: Checksum.xxh3(value))
     }
   }
@@ -139,7 +141,7 @@ extension LogStore {
     guard ContentFiles.hasFolder(in: directory) else { return false }
     var files = 0
     for folder in 0...255 {
-      _ = ContentPath.folder(UInt8(folder)).withPointer { path in
+      _ = ContentPath.withFolder(UInt8(folder)) { path in
         Files.list(path, at: directory.descriptor) { name, _ in
           if ContentName(name) != nil { files += 1 }
           return true

@@ -65,16 +65,10 @@ func makeFile(
     return true
   }
   do throws(Failure) {
-    if bytes != nil {
-      let file = try PendingFile.begin(form.suffix ?? FileSuffix(), in: store)
-      try file.append(value, in: store)
-      try file.giveName(in: store)
-      form.file = file
-      return true
-    }
-    form.file = try PendingFile.write(
-      value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),
-      form.suffix ?? FileSuffix(), in: store)
+    let file = try PendingFile.begin(form.suffix ?? FileSuffix(), in: store)
+    try file.append(value, checksum: bytes == nil ? entry.checksum : 0, in: store)
+    try file.giveName(in: store)
+    form.file = file
     return true
   } catch {
     form.refuse(for: error)

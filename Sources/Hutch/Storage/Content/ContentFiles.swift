@@ -15,20 +15,7 @@ enum ContentFiles {
     case name
   }
 
-  /// Writes a value. On failure no file is left behind.
-  static func write(
-    _ value: Bytes, _ name: ContentName, in directory: Directory, _ syncing: Syncing
-  ) throws(Failure) {
-    let file = Descriptor(owning: try create(name, in: directory))
-    guard Files.write(value, to: file.number) else {
-      let failure = Failure.system("cannot write a content file")
-      discard(name.temporary, in: directory)
-      throw failure
-    }
-    try giveName(file.number, name, in: directory, syncing)
-  }
-
-  /// Gives a written file its own name. On failure no file is left behind.
+  /// Gives a written file its own name. On failure it has none but the temporary one.
   @inline(never)
   static func giveName(
     _ file: Int32, _ name: ContentName, in directory: Directory, _ syncing: Syncing
@@ -41,11 +28,7 @@ enum ContentFiles {
           name.withPointer { Files.rename(from, at: folder, to: $0, at: folder) }
         }
       }
-    guard isNamed else {
-      let failure = Failure.system("cannot finish a content file")
-      discard(name.temporary, in: directory)
-      throw failure
-    }
+    guard isNamed else { throw .system("cannot finish a content file") }
     if syncing == .name { try syncFolder(of: name, in: directory) }
   }
 
@@ -90,7 +73,7 @@ enum ContentFiles {
       let folder = Descriptor(owning: number)
       return Files.sync(folder.number)
     }
-    guard ContentPath.folder(name.folder).withPointer(sync), sync(ContentPath.folders),
+    guard ContentPath.withFolder(name.folder, sync), sync(ContentPath.folders),
       Files.sync(directory.descriptor)
     else {
       let failure = Failure.system("cannot sync the folders of a content file")
@@ -102,7 +85,7 @@ enum ContentFiles {
   /// Makes the file under its temporary name.
   static func create(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32 {
     func open() -> Int32? {
-      ContentPath.content(name.temporary).withPointer {
+      ContentPath.withContent(name.temporary) {
         Files.openBeneath($0, at: directory.descriptor, O_RDWR | O_CREAT | O_EXCL)
       }
     }
@@ -121,13 +104,14 @@ enum ContentFiles {
   /// Makes the folder when it is first needed, or when another program has removed it; and the
   /// folder for removed files, which no removal makes: a directory that is being removed gets no
   /// new folder from maintenance. False: `errno` has the reason why there is no folder.
+  @inline(never)
   private static func makeFolder(of name: ContentName, in directory: Directory) -> Bool {
     _ = Files.makeDirectory(ContentPath.trash, at: directory.descriptor)
     guard Files.makeDirectory(ContentPath.folders, at: directory.descriptor),
       let content = Files.openBeneath(
         ContentPath.folders, at: directory.descriptor, O_PATH | O_DIRECTORY)
     else { return false }
-    return ContentPath.folder(name.folder).withPointer {
+    return ContentPath.withFolder(name.folder) {
       let isMade = Files.makeDirectory($0 + ContentPath.foldersLength, at: content)
       let code = hutch_errno()
       CSystem.close(content)
@@ -138,7 +122,7 @@ enum ContentFiles {
 
   /// The name's folder; nil: it cannot be opened, and `errno` has the reason.
   static func folder(of name: ContentName, in directory: Directory) -> Int32? {
-    ContentPath.folder(name.folder).withPointer {
+    ContentPath.withFolder(name.folder) {
       Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
     }
   }
@@ -188,7 +172,7 @@ enum ContentFiles {
   @inline(never)
   static func open(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32? {
     // The reader must not wait for a writer if the name is a FIFO.
-    let number = ContentPath.content(name).withPointer {
+    let number = ContentPath.withContent(name) {
       Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     }
     if number == nil { try checkMissing() }
@@ -282,7 +266,7 @@ enum ContentFiles {
     of name: ContentName, in directory: Directory, _ body: (Bytes) throws(Failure) -> Void
   ) throws(Failure) {
     var made: UnsafeMutablePointer<CChar>?
-    ContentPath.content(name).withPointer {
+    ContentPath.withContent(name) {
       made = try? directory.path(of: Bytes(start: $0, count: strlen($0)))
     }
     guard let made else { throw .noMemory }
@@ -299,7 +283,7 @@ enum ContentFiles {
       unlinkOwn(folder, at: at)
       _ = unlinkat(at, folder, AT_REMOVEDIR)
     }
-    for folder in 0...255 { ContentPath.folder(UInt8(folder)).withPointer(remove) }
+    for folder in 0...255 { ContentPath.withFolder(UInt8(folder), remove) }
     remove(ContentPath.folders)
     remove(ContentPath.trash)
   }

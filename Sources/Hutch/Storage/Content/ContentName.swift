@@ -60,12 +60,15 @@ struct ContentName {
 
   /// The text, without NUL.
   func withText<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
-    let path = ContentPath(self)
+    var path = ContentPath(self)
     return try path.withBytes(body)
   }
 
   /// The text as a C string.
-  func withPointer<R>(_ body: (Files.Path) -> R) -> R { ContentPath(self).withPointer(body) }
+  func withPointer<R>(_ body: (Files.Path) -> R) -> R {
+    var path = ContentPath(self)
+    return path.withPointer(body)
+  }
 
   fileprivate func append(to path: inout ContentPath) {
     path.append(ContentName.marker)
@@ -93,8 +96,14 @@ struct ContentPath {
     name.append(to: &self)
   }
 
-  /// `content/xx/<name>`
-  static func content(_ name: ContentName) -> ContentPath {
+  /// Runs `body` with `content/xx/<name>`.
+  static func withContent<R>(_ name: ContentName, _ body: (Files.Path) -> R) -> R {
+    var path = content(name)
+    return path.withPointer(body)
+  }
+
+  @inline(never)
+  private static func content(_ name: ContentName) -> ContentPath {
     var path = ContentPath.folder(name.folder)
     path.append("/")
     name.append(to: &path)
@@ -106,8 +115,14 @@ struct ContentPath {
   static let foldersLength = 8
   static var trash: Files.Path { Files.path("trash") }
 
-  /// `content/xx`
-  static func folder(_ prefix: UInt8) -> ContentPath {
+  /// Runs `body` with `content/xx`.
+  static func withFolder<R>(_ prefix: UInt8, _ body: (Files.Path) -> R) -> R {
+    var path = folder(prefix)
+    return path.withPointer(body)
+  }
+
+  @inline(never)
+  private static func folder(_ prefix: UInt8) -> ContentPath {
     var path = ContentPath()
     path.append("content/")
     path.append(hexadecimal: prefix >> 4)
@@ -139,15 +154,19 @@ struct ContentPath {
     length += 1
   }
 
-  func withBytes<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
-    let room = self.room
-    return try withUnsafeBytes(of: room) { (bytes) throws(Failure) -> R in
+  // In place: a copy of the room would be made for each call else.
+
+  fileprivate mutating func withBytes<R>(
+    _ body: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    let length = length
+    return try withUnsafeBytes(of: &room) { (bytes) throws(Failure) -> R in
       try body(Bytes(rebasing: bytes[0..<length]))
     }
   }
 
-  func withPointer<R>(_ body: (Files.Path) -> R) -> R {
-    withUnsafeBytes(of: room) { bytes in
+  fileprivate mutating func withPointer<R>(_ body: (Files.Path) -> R) -> R {
+    withUnsafeBytes(of: &room) { bytes in
       body(bytes.baseAddress!.assumingMemoryBound(to: CChar.self))
     }
   }

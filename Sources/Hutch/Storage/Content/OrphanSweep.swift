@@ -71,7 +71,7 @@ struct OrphanSweep: ~Copyable {
     var found = GrowingArray<Candidate>()
     while folder < end && candidates.count + found.count < OrphanSweep.mostCandidates {
       var isShort = false
-      let isListed = ContentPath.folder(UInt8(folder)).withPointer { path in
+      let isListed = ContentPath.withFolder(UInt8(folder)) { path in
         Files.list(path, at: directory.descriptor) { name, _ in
           guard let own = ContentName(name), Int(own.folder) == folder else { return true }
           isShort = (try? found.append(Candidate(name: own))) == nil

@@ -9,35 +9,36 @@ import CSystem
 ///     whole    its own          no           deletes the file
 ///     landed   an entry's       no           nothing
 ///
-/// `giveName` leads from open to whole, a link and a value in one piece begin as whole, `land`
-/// leads to landed. In the child of a fork the file is the parent's, and no child deletes it.
+/// `giveName` leads from open to whole, a link begins as whole, `land` leads to landed. In the
+/// child of a fork the file is the parent's, and no child deletes it.
 final class PendingFile {
   let name: ContentName
   let directory: Directory
   private let inFlight: FilesInFlight
   private let forks = Process.forks
   /// -1: closed, or none.
-  private var descriptor: Int32
+  private var descriptor: Int32 = -1
   private var sum = Checksum.Sum()
   /// The bytes that were appended, or linked.
-  private(set) var size: Int
+  private(set) var size = 0
   /// The checksum of the value, once the file is whole.
-  private(set) var checksum: UInt64
-  private(set) var isWhole: Bool
+  private(set) var checksum: UInt64 = 0
+  private(set) var isWhole = false
   private var hasLanded = false
 
-  @inline(never)
-  private init(
-    _ name: ContentName, _ directory: Directory, _ inFlight: FilesInFlight,
-    owning descriptor: Int32, size: Int, checksum: UInt64, isWhole: Bool
-  ) {
+  private init(_ name: ContentName, _ place: FilePlace) {
     self.name = name
-    self.directory = directory
-    self.inFlight = inFlight
-    self.descriptor = descriptor
-    self.size = size
-    self.checksum = checksum
-    self.isWhole = isWhole
+    directory = place.directory
+    inFlight = place.inFlight
+  }
+
+  /// A file that has a name, and is not there yet.
+  @inline(never)
+  private static func named(
+    _ suffix: FileSuffix, in store: any FileStorage
+  ) throws(Failure) -> PendingFile {
+    let place = try store.filePlace()
+    return PendingFile(try place.inFlight.newName(suffix), place)
   }
 
   deinit {
@@ -53,45 +54,17 @@ final class PendingFile {
   static func begin(
     _ suffix: FileSuffix, in store: any FileStorage
   ) throws(Failure) -> PendingFile {
-    let place = try store.filePlace()
-    let name = try place.inFlight.newName(suffix)
-    var descriptor: Int32 = -1
-    do throws(Failure) {
-      try findRoom(1, in: store) { () throws(Failure) in
-        descriptor = try ContentFiles.create(name, in: place.directory)
-      }
-    } catch {
-      place.inFlight.end(name)
-      throw error
+    let file = try named(suffix, in: store)
+    try findRoom(in: store) { () throws(Failure) in
+      file.descriptor = try ContentFiles.create(file.name, in: file.directory)
     }
-    return PendingFile(
-      name, place.directory, place.inFlight, owning: descriptor, size: 0, checksum: 0,
-      isWhole: false)
+    return file
   }
 
-  /// A whole file with this value.
-  static func write(
-    _ value: Bytes, checksum: UInt64, _ suffix: FileSuffix, in store: any FileStorage
-  ) throws(Failure) -> PendingFile {
-    let place = try store.filePlace()
-    let name = try place.inFlight.newName(suffix)
-    do throws(Failure) {
-      try findRoom(value.count, in: store) { () throws(Failure) in
-        try ContentFiles.write(value, name, in: place.directory, store.syncing)
-      }
-    } catch {
-      place.inFlight.end(name)
-      throw error
-    }
-    return PendingFile(
-      name, place.directory, place.inFlight, owning: -1, size: value.count, checksum: checksum,
-      isWhole: true)
-  }
-
-  /// Makes a file. The file system may have no room for the file's folder, and then none for the
-  /// file: the store makes room for so many bytes each time.
+  /// Makes a name. The file system may have no room for the file's folder, and then none for the
+  /// name: the store makes room each time.
   private static func findRoom(
-    _ bytes: Int, in store: any FileStorage, _ make: () throws(Failure) -> Void
+    in store: any FileStorage, _ make: () throws(Failure) -> Void
   ) throws(Failure) {
     var tries = 0
     while true {
@@ -101,7 +74,7 @@ final class PendingFile {
         tries += 1
         guard error.status == .noSpace, tries < 3 else { throw error }
       }
-      store.makeRoom(bytes)
+      store.makeRoom(1)
     }
   }
 
@@ -112,33 +85,31 @@ final class PendingFile {
     _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix,
     in store: any FileStorage
   ) throws(Failure) -> PendingFile? {
-    let place = try store.filePlace()
-    let name = try place.inFlight.newName(suffix)
-    do throws(Failure) {
-      guard try ContentFiles.link(path, source, name, in: place.directory, store.syncing) else {
-        place.inFlight.end(name)
-        return nil
-      }
-    } catch {
-      place.inFlight.end(name)
-      throw error
+    let file = try named(suffix, in: store)
+    guard try ContentFiles.link(path, source, file.name, in: file.directory, store.syncing) else {
+      return nil
     }
-    return PendingFile(
-      name, place.directory, place.inFlight, owning: -1, size: size, checksum: checksum,
-      isWhole: true)
+    file.size = size
+    file.checksum = checksum
+    file.isWhole = true
+    return file
   }
 
   private static let pieceSize = 256 << 10
 
-  /// If the file system is full, the store makes room, once a piece.
+  /// If the file system is full, the store makes room, once a piece. `checksum`: that of the whole
+  /// value, which the bytes are; 0: it is not known.
   @inline(never)
-  func append(_ bytes: Bytes, in store: any FileStorage) throws(Failure) {
+  func append(
+    _ bytes: Bytes, checksum: UInt64 = 0, in store: any FileStorage
+  ) throws(Failure) {
+    self.checksum = checksum
     let words: StaticString = "cannot write a content file"
     var done = 0
     while done < bytes.count {
       // Bytes that have been summed are in the processor's cache when they are written.
       let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + PendingFile.pieceSize)])
-      sum.add(piece)
+      if checksum == 0 { sum.add(piece) }
       if !Files.write(piece, to: descriptor, at: size) {
         let failure = Failure.system(words)
         guard failure.status == .noSpace else { throw failure }
@@ -153,10 +124,12 @@ final class PendingFile {
   /// Gives the file its own name.
   @inline(never)
   func giveName(in store: any FileStorage) throws(Failure) {
-    try ContentFiles.giveName(descriptor, name, in: directory, store.syncing)
+    try PendingFile.findRoom(in: store) { () throws(Failure) in
+      try ContentFiles.giveName(descriptor, name, in: directory, store.syncing)
+    }
     _ = Descriptor(owning: descriptor)
     descriptor = -1
-    checksum = sum.value
+    if checksum == 0 { checksum = sum.value }
     isWhole = true
   }
 
