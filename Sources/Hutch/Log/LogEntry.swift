@@ -181,9 +181,11 @@ struct LogEntry {
     private var fileSize: Int { LogFile.size(fields, of: start) }
     /// The bytes of the disk that the entry occupies, the content file's blocks included.
     var charge: UInt64 {
-      let own = units &* UInt64(LogFormat.unit)
-      return hasFile ? own &+ LogFile.charge(fileSize) : own
+      units &* UInt64(LogFormat.unit) &+ fileCharge
     }
+    /// The bytes of its content file's blocks; 0: it has none.
+    @inline(__always)
+    var fileCharge: UInt64 { hasFile ? LogFile.charge(fileSize) : 0 }
 
     @inline(__always)
     private func field(_ wanted: Fields) -> UInt64 { fields.word(wanted, of: start) }
@@ -385,23 +387,21 @@ struct LogCheck {
 
 extension LogStore {
   /// True if the entry is what was written. The value and the extended data have been copied, or
-  /// are read in place.
+  /// are read in place. `kind`: what the entry was not when it was written.
   @inline(never) @_optimize(speed)
   func isSound(
-    _ entry: LogEntry.Head, _ hash: UInt64, value checksum: UInt64, _ extended: Bytes
+    _ entry: LogEntry.Head, _ hash: UInt64, value checksum: UInt64, _ extended: Bytes,
+    without kind: LogEntry.Fields = []
   ) -> Bool {
     checksum == entry.checksum
-      && check.sum(hash, entry.start, entry.fields, value: checksum, extended) == entry.check
+      && check.sum(hash, entry.start, entry.fields, value: checksum, extended, without: kind)
+        == entry.check
   }
 
   /// True if it is the whole record of a removal: one that was written as such, or an entry that
   /// has become one.
   func isSoundRemoval(_ entry: LogEntry.Head, _ hash: UInt64) -> Bool {
-    func sum(without kind: LogEntry.Fields) -> UInt64 {
-      check.sum(
-        hash, entry.start, entry.fields.subtracting(kind), value: entry.checksum, entry.extended,
-        without: kind)
-    }
-    return sum(without: []) == entry.check || sum(without: .removal) == entry.check
+    isSound(entry, hash, value: entry.checksum, entry.extended)
+      || isSound(entry, hash, value: entry.checksum, entry.extended, without: .removal)
   }
 }

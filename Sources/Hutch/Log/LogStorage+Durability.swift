@@ -42,9 +42,7 @@ extension LogStorage {
       try settle(store)
     } catch {
       counters.failures.count()
-      bar((write.entry?.key).map { Bytes($0) }, write.hash)
-      write.result.failure = error
-      write.result.outcome = .failed
+      endFailed(&write, for: error)
     }
     if !store.dead.isEmpty { moveDead(of: store) }
   }

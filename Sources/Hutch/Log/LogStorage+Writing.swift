@@ -19,7 +19,7 @@ extension LogStorage {
       return
     }
     lookIfDue()
-    guard let store = uncounted else { return fail(&write) }
+    guard let store = uncounted else { return endFailed(&write, for: downFailure) }
     store._withUnsafeGuaranteedRef { self.write(&write, to: $0) }
   }
 
@@ -38,9 +38,7 @@ extension LogStorage {
       if store.isDurable { leaveTicket(&write, store) }
     } catch {
       counters.failures.count()
-      bar((write.entry?.key).map { Bytes($0) }, write.hash)
-      write.result.failure = error
-      write.result.outcome = .failed
+      endFailed(&write, for: error)
     }
   }
 
@@ -171,8 +169,9 @@ extension LogStorage {
     if log.failure != nil { noteFailure(of: log, write.hash) }
   }
 
-  private func fail(_ write: inout StoreWrite) {
-    write.result.failure = downFailure
+  @inline(never)
+  func endFailed(_ write: inout StoreWrite, for reason: Failure) {
+    write.result.failure = reason
     write.result.outcome = .failed
     // A clear has no key: every key is barred.
     bar((write.entry?.key).map { Bytes($0) }, write.hash)

@@ -60,7 +60,7 @@ extension LogStore {
         report.entries += 1
         report.bytes += UInt64(entry.record.size)
         live += entry.charge
-        files += entry.file?.charge ?? 0
+        files += entry.fileCharge
         sums[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
       }
     }

@@ -324,10 +324,10 @@ extension LogStore {
     guard let seat = seat(of: address) else { return }
     let units = copy(entry, of: cleaned.0, to: seat, address)
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, SlotWord(hash, address, uses: uses).bits)
-    redo.set(target.head, address &+ units)
-    if isShare { redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ units) }
-    redo.set(cleaned.0.cleaning, cleaned.1)
+    redo.setInPlace(slot - words.base, SlotWord(hash, address, uses: uses).bits)
+    redo.setInPlace(target.head, address &+ units)
+    if isShare { redo.setInPlace(IndexAt.moved, words.load(IndexAt.moved) &+ units) }
+    redo.setInPlace(cleaned.0.cleaning, cleaned.1)
     setLive(
       &redo, adding: entry.units, at: address, taking: entry.units, at: entry.address)
     redo.commit()

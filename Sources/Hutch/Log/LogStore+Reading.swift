@@ -75,7 +75,7 @@ extension LogStore {
   func get(_ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool) throws(Failure)
     -> Block?
   {
-    while let match = live(key, hash, at: moment, isAccess: isAccess) {
+    while let match = live(key, hash, at: moment) {
       // The record of a value in a file is checked before memory is asked for: the file's size may
       // be damaged, or other bytes may have taken the entry's place. It is read before the check:
       // bytes that are sound now were the entry's then too. A size without a file is within the
@@ -124,7 +124,7 @@ extension LogStore {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, _ part: Look.Part,
     into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy {
-    while let match = live(key, hash, at: moment, isAccess: true) {
+    while let match = live(key, hash, at: moment) {
       let entry = match.entry
       let size = entry.valueSize
       guard size > 0, !entry.hasFile, entry.codecID == 0 else { return .refused }
@@ -154,7 +154,7 @@ extension LogStore {
   /// The descriptor of the content file that has the newest entry's value. Nil: there is no entry,
   /// or its value has no file.
   func openFile(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
-    while let match = live(key, hash, at: moment, isAccess: true), match.entry.fileOfValue != nil {
+    while let match = live(key, hash, at: moment), match.entry.fileOfValue != nil {
       var opened: Int32?
       if let file = match.entry.file {
         opened = try ContentFiles.open(
@@ -197,7 +197,7 @@ extension LogStore {
   func look<R>(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, _ body: (LogEntry.Head) -> R
   ) -> R? {
-    while let match = live(key, hash, at: moment, isAccess: false) {
+    while let match = live(key, hash, at: moment) {
       let result = body(match.entry)
       if isStill(match.seat, match.word.address) { return result }
     }
@@ -209,7 +209,7 @@ extension LogStore {
   func tag(
     of key: Bytes, _ hash: UInt64, at moment: Moment, visit: (UInt64, Bytes) -> Void
   ) {
-    while let match = live(key, hash, at: moment, isAccess: false) {
+    while let match = live(key, hash, at: moment) {
       let entry = match.entry
       // Room for `Extended.longestTag`.
       var room = InlineArray<32, UInt64>(repeating: 0)
@@ -228,9 +228,7 @@ extension LogStore {
 
   /// The entry of a key, if it has not expired and is not of a codec that is not here.
   @inline(never) @_optimize(speed)
-  private func live(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
-  ) -> LogMatch? {
+  private func live(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> LogMatch? {
     while let match = find(key, hash) {
       if !hasExpired(match.entry, at: moment) && isShown(match.entry) { return match }
       if isStill(match.seat, match.word.address) { return nil }

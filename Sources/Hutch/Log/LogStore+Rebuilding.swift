@@ -30,9 +30,8 @@ struct LogRebuild: ~Copyable {
 }
 
 extension LogStore {
-  @inline(__always)
   var isRebuilding: Bool {
-    words.load(IndexAt.rebuildNew) | words.load(IndexAt.rebuildKept) != 0
+    @inline(never) get { words.load(IndexAt.rebuildNew) | words.load(IndexAt.rebuildKept) != 0 }
   }
 
   /// Whether entries of a segment have slots.
@@ -194,7 +193,7 @@ extension LogStore {
       noteEnd(of: entry.record)
       redo.set(IndexAt.count, count &+ 1)
       redo.set(IndexAt.live, live &+ entry.charge)
-      if let file = entry.file { redo.set(IndexAt.files, files &+ file.charge) }
+      if entry.hasFile { redo.set(IndexAt.files, files &+ entry.fileCharge) }
       setLive(&redo, adding: entry.units, at: entry.address)
     }
     redo.commit()

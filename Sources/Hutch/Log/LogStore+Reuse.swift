@@ -25,10 +25,12 @@ extension LogStore {
   ) {
     let (number, other) = (address &>> unitShift, old &>> unitShift)
     let left = liveUnits(other) &- min(liveUnits(other), gone)
-    if gone > 0 && (units == 0 || number != other) { redo.set(SeatWord.liveOffset(other), left) }
+    if gone > 0 && (units == 0 || number != other) {
+      redo.setInPlace(SeatWord.liveOffset(other), left)
+    }
     if units > 0 {
       let live = number == other ? left : liveUnits(number)
-      redo.set(SeatWord.liveOffset(number), live &+ units)
+      redo.setInPlace(SeatWord.liveOffset(number), live &+ units)
     }
   }
 

@@ -81,7 +81,7 @@ extension LogStore {
   // MARK: with the lock held
 
   /// How many segments there are, with the spare one.
-  var segmentCount: Int { Int(clamping: words.load(IndexAt.segments)) }
+  var segmentCount: Int { Int(words.load(IndexAt.segments) & 0xFFFF_FFFF) }
 
   /// The number of segments that the limit allows.
   var allowedSegments: Int { allowed(pages: words.load(IndexAt.pages)) }

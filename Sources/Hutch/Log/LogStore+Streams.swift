@@ -244,16 +244,15 @@ extension LogStore {
     _ kind: LogEntry.Fields, _ key: UInt64, _ value: UInt64, _ seat: SeatWord,
     _ address: LogAddress
   ) -> UInt64 {
-    var (first, second) = (key, value)
-    withUnsafeBytes(of: &first) { key in
-      withUnsafeBytes(of: &second) { value in
-        var record = Record()
-        record.size = 8
-        record.checksum = Checksum.xxh3(value)
-        LogEntry.write(
-          to: memory(seat, address), address, record, key: key, value: value, nil,
-          extended: Bytes(start: nil, count: 0), check: check, hash.entry(key), kind: kind)
-      }
+    var pair: InlineArray<2, UInt64> = [key, value]
+    withUnsafeBytes(of: &pair) {
+      let (key, value) = (Bytes(rebasing: $0[..<8]), Bytes(rebasing: $0[8...]))
+      var record = Record()
+      record.size = 8
+      record.checksum = Checksum.xxh3(value)
+      LogEntry.write(
+        to: memory(seat, address), address, record, key: key, value: value, nil,
+        extended: Bytes(start: nil, count: 0), check: check, hash.entry(key), kind: kind)
     }
     return LogFormat.units(LogEntry.pairSize)
   }

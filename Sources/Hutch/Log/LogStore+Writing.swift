@@ -45,6 +45,7 @@ struct LogWrite {
   /// True if the write has made the key's counter odd.
   fileprivate var isMarking = false
 
+  @inline(never)
   init(_ kind: Kind, _ key: Bytes, _ hash: UInt64) {
     self.kind = kind
     self.key = key
@@ -256,17 +257,17 @@ extension LogStore {
     noteEnd(of: record)
     let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
     let before = files
-    let after = before &+ (file?.charge ?? 0) &- (match?.entry.file?.charge ?? 0)
+    let after = before &+ (file?.charge ?? 0) &- (match?.entry.fileCharge ?? 0)
     if let match {
       if !(file.map { match.entry.hasFile($0) } ?? false) { loseFile(of: match.entry) }
       noteEnd(of: match.entry, match.seat, at: address)
     }
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, SlotWord(hash, address, uses: uses).bits)
-    redo.set(IndexAt.head, address &+ units)
-    if match == nil { redo.set(IndexAt.count, count &+ 1) }
-    redo.set(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
-    if after != before { redo.set(IndexAt.files, after) }
+    redo.setInPlace(slot - words.base, SlotWord(hash, address, uses: uses).bits)
+    redo.setInPlace(IndexAt.head, address &+ units)
+    if match == nil { redo.setInPlace(IndexAt.count, count &+ 1) }
+    redo.setInPlace(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
+    if after != before { redo.setInPlace(IndexAt.files, after) }
     setLive(
       &redo, adding: units, at: address, taking: match?.entry.units ?? 0,
       at: match?.entry.address ?? 0)
@@ -297,6 +298,7 @@ extension LogStore {
 
   /// Appends the entry's value with other times. The new entry takes over the content file. False:
   /// the entry is damaged, and has been removed.
+  @inline(never)
   private func touch(
     _ match: LogMatch, _ write: LogWrite, at moment: Moment
   ) throws(Failure) -> Bool {
@@ -412,13 +414,13 @@ extension LogStore {
     var redo = RedoRecord(words)
     let word =
       leaving ?? (leavesGhost ? SlotWord(SharedWords.load(slot)).asGhost : emptied(slot, page))
-    redo.set(slot - words.base, word.bits)
-    redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
-    redo.set(IndexAt.live, live < size ? 0 : live - size)
-    if let file = entry.file { redo.set(IndexAt.files, files - min(files, file.charge)) }
+    redo.setInPlace(slot - words.base, word.bits)
+    redo.setInPlace(IndexAt.count, count == 0 ? 0 : count - 1)
+    redo.setInPlace(IndexAt.live, live < size ? 0 : live - size)
+    if entry.hasFile { redo.setInPlace(IndexAt.files, files - min(files, entry.fileCharge)) }
     setLive(&redo, adding: 0, at: 0, taking: entry.units, at: entry.address)
-    if let head { redo.set(IndexAt.head, head) }
-    if let cleaned { redo.set(cleaned.0.cleaning, cleaned.1) }
+    if let head { redo.setInPlace(IndexAt.head, head) }
+    if let cleaned { redo.setInPlace(cleaned.0.cleaning, cleaned.1) }
     redo.commit()
   }
 

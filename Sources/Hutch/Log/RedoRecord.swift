@@ -24,8 +24,12 @@ struct RedoRecord: ~Copyable {
   @inline(__always)
   init(_ words: SharedWords) { self.words = words }
 
+  @inline(never)
+  mutating func set(_ offset: Int, _ value: UInt64) { setInPlace(offset, value) }
+
+  /// The same, where each put, removal and move needs it.
   @inline(__always)
-  mutating func set(_ offset: Int, _ value: UInt64) {
+  mutating func setInPlace(_ offset: Int, _ value: UInt64) {
     assert(count < RedoRecord.most)
     let pair = IndexAt.redo + 8 + count * 16
     words.store(pair, UInt64(offset))
