@@ -224,6 +224,50 @@ TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});
 }
 
+/* What is left of entries that a lower limit or a trim evicts is on few pages when the call returns,
+   and what comes then is not less than the limit allows. */
+static void check_less(uint32_t policy, int least, int most, bool is_trim) {
+  if (!in_child()) return;
+  size_t before = resident();
+  hutch_options options = unlimited_options();
+  options.memory.cost = 2 * limit;
+  options.policy = policy;
+  run run = {open_cache(NULL, &options), 2 * limit, {1, least, most}, 1};
+  put_some(&run, 0);
+  if (is_trim) {
+    hutch_trim_spec half = {.struct_size = sizeof half, .kind = HUTCH_TRIM_TO_COST};
+    half.amount = limit;
+    CHECK_OK(hutch_trim(run.cache, &half, NULL));
+  } else {
+    hutch_cache_limits half = {.struct_size = sizeof half, .memory.cost = limit};
+    CHECK_OK(hutch_set_limits(run.cache, &half));
+  }
+  double share = (double)(resident() - before) / limit;
+  uint64_t cost;
+  CHECK_OK(hutch_cost(run.cache, &cost));
+  printf("%d to %d bytes, half: charged %.3f, resident %.3f of it\n", least, most,
+         (double)cost / limit, share);
+  fflush(stdout);
+  CHECK(share < (is_trim ? 1.25 : 1.15));
+  CHECK(cost <= limit && cost > limit / 100 * (is_trim ? 95 : 80));
+  CHECK_OK(hutch_close(run.cache));
+  _exit(0);
+}
+
+TEST(after_a_limit_is_halved) {
+  for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
+    check_less(policy, 100, 100, false);
+    check_less(policy, 100, 10000, false);
+  }
+}
+
+TEST(after_a_trim_to_a_half) {
+  for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
+    check_less(policy, 100, 100, true);
+    check_less(policy, 100, 10000, true);
+  }
+}
+
 /* Of the process, or SIZE_MAX if the system does not say. */
 static size_t in_huge_pages(void) {
   FILE *file = fopen("/proc/self/smaps_rollup", "r");

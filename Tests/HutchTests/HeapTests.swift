@@ -72,6 +72,8 @@ private let canCollapse: Bool = {
       arena.give(HeapSpan(piece.memory - 8))
     }
 
+    func isEvacuated(_ index: Int) -> Bool { HeapSpan(taken[index].memory - 8).isEvacuated }
+
     func expectWhole(_ piece: (memory: UnsafeMutableRawPointer, units: Int, filler: UInt8)) {
       expect(
         isAll(piece.filler, piece.memory, piece.units * 16 - 8), "seed \(testSeed)")
@@ -227,18 +229,58 @@ private let canCollapse: Bool = {
     }
   }
 
-  /// A piece has a better place between others if it leaves a larger hole than it takes.
-  @Test func aPieceBetweenHolesHasABetterPlace() throws {
+  /// Pieces at random, of which half have gone: nearly all pages have some. Evacuations leave little
+  /// between the pieces. A request gets no place there, but for the end of a span from before.
+  @Test func windowsAreEvacuated() throws {
+    var random = Random(seed: testSeed)
     let bench = Bench()
-    // Each lies before the one that was taken before it.
-    for units in [20, 10, 12, 10, 20, 12, 20] { try bench.take(units) }
-    for index in [5, 3, 1] { bench.give(index) }
-    let units = bench.taken.map { bench.arena.looseUnits(HeapSpan($0.memory - 8)) }
-    expect(bench.taken.map { $0.units } == [20, 20, 12, 20])
-    expect(units == [nil, nil, 12, nil])
-    try bench.take(12)
-    expect(bench.arena.looseUnits(HeapSpan(bench.taken[2].memory - 8)) == nil)
+    while bench.arena.used < 6 << 20 { try bench.take(size(&random, to: 1 << 7)) }
+    while bench.arena.used > 3 << 20 {
+      bench.give(Int(random.next() % UInt64(bench.taken.count)))
+    }
+    expect(bench.inMemory > bench.arena.used * 3 / 2, "seed \(testSeed)")
+    var (moves, placesElsewhere) = (0, 0)
+    for _ in 0..<10 {
+      bench.arena.evacuate(true)
+      let windows = bench.arena.evacuations
+      expect(bench.arena.violation() == nil, "seed \(testSeed)")
+      for index in (0..<bench.taken.count).reversed() where bench.isEvacuated(index) {
+        let units = bench.taken[index].units
+        try bench.take(units)
+        if !bench.isEvacuated(bench.taken.count - 1) { placesElsewhere += 1 }
+        bench.give(index)
+        moves += 1
+      }
+      expect(bench.arena.evacuations <= windows / 8, "seed \(testSeed)")
+      bench.arena.evacuate(false)
+      bench.check()
+    }
+    for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
+    expect(moves > 0 && placesElsewhere >= moves / 16 * 15, "seed \(testSeed)")
+    expect(bench.inMemory < bench.arena.used * 9 / 8, "seed \(testSeed)")
+  }
+
+  /// Windows whose pieces stay are ordinary ones after the evacuation, and requests get their holes.
+  @Test func whatCannotMoveKeepsItsPlace() throws {
+    let bench = Bench()
+    // 128 pieces a window: one of eight stays in the first half of the windows, seven in the other.
+    for _ in 0..<6_000 { try bench.take(32) }
+    for index in (0..<6_000).reversed() where (index % 8 == 0) == (index >= 3_000) {
+      bench.give(index)
+    }
+    bench.arena.evacuate(true)
+    expect(bench.arena.evacuations > 10)
+    let windows = bench.arena.evacuations
+    // There is room for so many in the other windows.
+    for _ in 0..<300 { try bench.take(32) }
     bench.check()
+    bench.arena.evacuate(false)
+    expect(windows > 10 && bench.arena.evacuations == 0 && !bench.arena.hasHidden)
+    bench.check()
+    let before = bench.arena.resident
+    for _ in 0..<2_500 { try bench.take(32) }
+    bench.check()
+    expect(bench.arena.resident == before)
   }
 
   /// Among sizes that come and go alike, little is between the pieces.
@@ -292,13 +334,13 @@ private let canCollapse: Bool = {
     Heap.prepare(cores: 2)
     // The last ones are mapped by themselves.
     for count in [1, 5, 1000, 65536, 65537, 100_000] {
-      let lines = try Heap.takeLines(count, seed: count)
+      let lines = try Heap.takeLines(count)
       expect(Int(bitPattern: lines) % 64 == 0)
       expect(isAll(0, lines, count * 64))
       memset(lines, 7, count * 64)
       Heap.give(lines)
     }
-    expect((try? Heap.takeLines(1 << 60, seed: 1)) == nil)
+    expect((try? Heap.takeLines(1 << 60)) == nil)
   }
 
   @Test func aRequestForTooMuchFails() {

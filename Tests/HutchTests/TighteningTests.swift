@@ -73,10 +73,17 @@ extension Bench {
     withBytes(key) { tier.peek($0, tier.hash($0), at: hand.moment)?.leak() }
   }
 
-  /// Several times around each shard's table.
+  /// Several times around each shard's table, whether the heap is tight or not.
   fileprivate func tighten() {
-    for index in 0..<tier.shardCount {
-      for _ in 0..<2000 { tier.with(index: index) { $0.tighten(.max) } }
+    for _ in 0..<4 {
+      Heap.evacuate(true)
+      for index in 0..<tier.shardCount {
+        var position: UInt64? = 0
+        while let from = position {
+          position = tier.with(index: index) { $0.tighten(lines: 8, from: from) }
+        }
+      }
+      Heap.evacuate(false)
     }
   }
 

@@ -14,7 +14,8 @@ import Synchronization
 /// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
 /// do the times of entries that only the tier's ages end, which no charge has, by what they are
 /// more than a 32nd of the limit.
-/// Meanwhile puts close the holes (`Shard.tighten`). A put lowers the limit to at most its own
+/// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits, which pay for
+/// slots and words at once. A put lowers the limit to at most its own
 /// charge below what is held, so each evicts a little more for a while, and none much. It raises
 /// it by at most a quarter of its charge. The limit in force is at least a half of the limit, and
 /// all of it once an entry came with a cost of its own, which need not be bytes.
@@ -171,6 +172,18 @@ struct Budget: ~Copyable {
     let kept = min(room, max(0, all &- used &+ room &+ excess), 1 << 30)
     let part = own < used ? kept &* max(0, own) / used : kept
     return min(own, used) &+ part &+ Budget.bytesOfEmptyTier
+  }
+
+  /// New limits have come into force, and entries that had to go have left so many bytes idle.
+  /// Lowers the limit in force, as puts would. True: the caller evicts what is above it.
+  func payIdle(_ idle: Int) -> Bool {
+    let limit = costLimit
+    if !isTooMuch(idle) || hasOwnCosts { return false }
+    let inForce = limit - min(limit / 2, UInt64(idle) - limit / 32)
+    limits.pointee.target.store(inForce, ordering: .relaxed)
+    limits.pointee.costInForce.store(inForce, ordering: .relaxed)
+    limits.pointee.isLowered.store(true, ordering: .relaxed)
+    return true
   }
 
   /// Called once in some puts, with the charge of one whose memory has been taken: looks whether

@@ -94,10 +94,19 @@ extension MemoryTier {
     if hasChanged && shardCount != shardsAtFirst {
       for index in 0..<shardCount { retime(index, at: at) }
     }
+    evictToLimits(at: at)
+    let bytesPerEntry = with(index: 0) { $0.entries.bytesPerEntry }
+    if budget.payIdle(budget.idle(bytesPerEntry)) { evictToLimits(at: at) }
+    tighten { true }
+    // A limit that was raised is kept by each entry that kept the old one.
+    if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
+  }
+
+  private func evictToLimits(at: Moment) {
     var departures = makeDepartures()
-    index = 0
+    var index = 0
     var idle = 0
-    while !budget.isWithinLimits && idle < shardCount {
+    while !budget.hasRoom(cost: 0, count: 0) && idle < shardCount {
       with(index: index) { shard in
         shard.makeRoom(cost: 0, count: 0, at: at, budget, into: &departures)
       }
@@ -105,14 +114,30 @@ extension MemoryTier {
       deliver(&departures)
       index = (index + 1) & (shardCount - 1)
     }
-    // A limit that was raised is kept by each entry that kept the old one.
-    if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
   }
 
   /// A limit on single entries holds for those that are there.
   private func removeAbove(_ largest: UInt64, at: Moment) {
     for index in 0..<shardCount {
       removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
+    }
+  }
+
+  /// Much has been evicted. If the heap has too many holes between the blocks that stay, closes
+  /// them, so that pages go back to the system: goes around the tier, and once more if that was not
+  /// enough. `goOn`, called with no lock held, says whether to go on.
+  @inline(never)
+  func tighten(goOn: () -> Bool) {
+    for _ in 0..<2 {
+      if !Heap.startEvacuation() { return }
+      defer { Heap.endEvacuation() }
+      for index in 0..<shardCount {
+        var position: UInt64? = 0
+        while let from = position {
+          if !goOn() { return }
+          position = withSlice(of: index) { $0.tighten(lines: 24, from: from) }
+        }
+      }
     }
   }
 

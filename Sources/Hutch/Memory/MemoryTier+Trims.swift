@@ -53,6 +53,12 @@ private final class Trim {
       let time = Record.difference(moment.time, spec.time)
       remove(spec.kind, above: TrimSpec.rank(ofTime: time))
     }
+    if removed > 0 && !isStopped {
+      tier.tighten {
+        pause()
+        return !isStopped
+      }
+    }
   }
 
   /// After each slice.

@@ -131,7 +131,8 @@ extension Shard {
     departures.hasPaid = true
     budget.pay(with: charge, budget.idle(entries.bytesPerEntry))
     guard Heap.isTight || entries.table.isSparse else { return false }
-    tighten(charge)
+    // The more, the larger the put is.
+    tightened = tighten(lines: 1 + min(23, Int(charge >> 8)), from: tightened) ?? 0
     return true
   }
 

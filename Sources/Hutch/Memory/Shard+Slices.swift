@@ -189,27 +189,28 @@ extension Shard {
     policy.adopt(slot, link, uses: uses, charge: charge, entries)
   }
 
-  /// Closes holes of the heap, and gives sparse segments of the table fewer lines: looks at a few
-  /// lines of the table, the more, the larger a put is, and moves blocks for which the heap has a
-  /// better place. Only blocks without another reference move: a reader has none but under the
-  /// shard's lock. At most 64 KB are moved, and one block more.
+  /// Closes holes of the heap, and gives sparse segments of the table fewer lines: looks at some
+  /// lines of the table, and moves blocks for which the heap has a better place. Only blocks
+  /// without another reference move: a reader has none but under the shard's lock. At most 64 KB
+  /// are moved, and one block more. Returns where to go on; nil: the table is at its end.
   @inline(never)
-  mutating func tighten(_ charge: UInt64) {
-    var lines = 1 + min(23, Int(charge >> 8))
+  mutating func tighten(lines: Int, from hash: UInt64) -> UInt64? {
+    var next: UInt64? = hash
+    var lines = lines
     var room = 64 << 10
-    while lines > 0 && room > 0 {
-      entries.table.shrink(tightened)
-      let next = entries.table.visitLine(at: tightened) { word in
+    while let hash = next, lines > 0 && room > 0 {
+      entries.table.shrink(hash)
+      next = entries.table.visitLine(at: hash) { word in
         let block = word.block
-        guard block.isSoleAndBare, let copy = Heap.tighter(block.raw) else { return }
+        guard block.isSoleAndBare, let copy = Heap.evacuated(block.raw) else { return }
         let place = entries.place(of: Slot(block.slot))
         place.pointee = word.with(UnownedBlock(copy))
         room -= block.byteCount
         Heap.give(block.raw)
       }
-      tightened = next ?? 0
       lines -= 1
     }
+    return next
   }
 
   /// The invariant that does not hold, or nil. For tests.

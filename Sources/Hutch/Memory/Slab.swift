@@ -237,7 +237,7 @@ struct Slab: ~Copyable {
     let chunk = chunks.unsafelyUnwrapped + Int(slot.number >> 8)
     if chunk.pointee.times != nil { return }
     let bytes = Slab.chunkSize * MemoryLayout<Times>.stride
-    let times = try Heap.takeLines(bytes / 64, seed: chunkCount).bindMemory(
+    let times = try Heap.takeLines(bytes / 64).bindMemory(
       to: Times.self, capacity: Slab.chunkSize)
     times.initialize(repeating: .none, count: Slab.chunkSize)
     chunk.pointee.times = times
@@ -261,7 +261,7 @@ struct Slab: ~Copyable {
       chunkRoom = room
     }
     chunks.unsafelyUnwrapped[chunkCount] = Chunk(
-      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64, seed: chunkCount), times: nil)
+      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64), times: nil)
     chunkCount += 1
     count(Slab.chunkSize * slotSize)
   }

@@ -42,7 +42,7 @@ extension Table {
   private mutating func begin() throws(Failure) {
     let directory = try Table.makeDirectory(1)
     do throws(Failure) {
-      directory[0] = Segment(try Heap.takeLines(1, seed: 0), count: 1, depth: 0)
+      directory[0] = Segment(try Heap.takeLines(1), count: 1, depth: 0)
     } catch {
       free(directory)
       throw error
@@ -94,7 +94,7 @@ extension Table {
   private mutating func resize(
     _ at: Int, _ segment: Segment, to lines: Int
   ) throws(Failure) {
-    let memory = try Heap.takeLines(lines, seed: at)
+    let memory = try Heap.takeLines(lines)
     let resized = Segment(memory, count: lines, depth: segment.depth)
     for lane in 0..<segment.lineCount * Table.wordsPerLine where !segment.words[lane].isVacant {
       Table.place(segment.words[lane], in: resized)
@@ -152,10 +152,10 @@ extension Table {
     let last = Table.linesAtLast(expected, depth: newDepth)
     let lowLines = Table.lines(for: total - high, atLast: last)
     let highLines = Table.lines(for: high, atLast: last)
-    let low = Segment(try Heap.takeLines(lowLines, seed: at), count: lowLines, depth: newDepth)
+    let low = Segment(try Heap.takeLines(lowLines), count: lowLines, depth: newDepth)
     let upper: Segment
     do throws(Failure) {
-      upper = Segment(try Heap.takeLines(highLines, seed: at), count: highLines, depth: newDepth)
+      upper = Segment(try Heap.takeLines(highLines), count: highLines, depth: newDepth)
     } catch {
       Heap.give(low.words)
       throw error

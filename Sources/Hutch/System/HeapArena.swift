@@ -13,6 +13,8 @@ import Synchronization
 /// 2004). It gets the span's end. So a large span stays where it is while it shrinks, and mostly in
 /// its bin.
 ///
+/// The free spans of windows that are evacuated (HeapEvacuation.swift) wait in a list of their own.
+///
 /// A free span of one unit is in no bin. It is joined with a neighbour when that is freed.
 struct HeapArena {
   let raw: UnsafeMutableRawPointer
@@ -27,6 +29,8 @@ struct HeapArena {
     static let oldest = 48
     static let newest = 56
     static let bits = 64
+    static let evacuations = 104
+    static let toEnd = 112
     static let bins = 128
   }
 
@@ -34,6 +38,8 @@ struct HeapArena {
   private static let perDoubling = 16
   /// The last one is of spans from 2^20 units on, half a region.
   private static let binCount = exact + 15 * perDoubling
+  /// The list of free spans of evacuated windows stands before the bins, and has no bit.
+  private static let hidden = -1
   static let byteCount = At.bins + binCount * 8
   /// So many bytes are taken or given between two reviews.
   private static let reviewEach = 64 << 10
@@ -101,7 +107,7 @@ struct HeapArena {
 
   /// A free span of at least so many units, which stays in its bin; nil: there is none.
   @inline(__always)
-  private func fit(_ units: Int) -> HeapSpan? {
+  func fit(_ units: Int) -> HeapSpan? {
     var bin = HeapArena.bin(units)
     if units >= HeapArena.exact {
       var candidate = first(bin).pointee
@@ -126,20 +132,25 @@ struct HeapArena {
   /// Puts a span, whose header says its size, into its bin. `dirty`: its pages that may be in
   /// memory, and others.
   @inline(__always)
-  private func insert(_ span: HeapSpan, _ units: Int, dirty: HeapPages) {
+  func insert(_ span: HeapSpan, _ units: Int, dirty: HeapPages) {
     if units < 2 { return }
-    let bin = HeapArena.bin(units)
+    var bin = HeapArena.bin(units)
+    if _slowPath(evacuations > 0) && span.isEvacuated {
+      span.hide()
+      bin = HeapArena.hidden
+    } else {
+      bits(bin &>> 6).pointee |= 1 &<< UInt64(bin & 63)
+    }
     let next = first(bin).pointee
     span.next = next
     span.previous = nil
     if let next { HeapSpan(next).previous = span.raw }
     first(bin).pointee = span.raw
-    bits(bin &>> 6).pointee |= 1 &<< UInt64(bin & 63)
     if units >= HeapSpan.large { note(span, units, dirty: dirty) }
   }
 
   @inline(__always)
-  private func remove(_ span: HeapSpan, _ units: Int) {
+  func remove(_ span: HeapSpan, _ units: Int) {
     if units < 2 { return }
     if units >= HeapSpan.large { forget(span, units) }
     let next = span.next
@@ -148,11 +159,29 @@ struct HeapArena {
     if let previous {
       HeapSpan(previous).next = next
     } else {
-      let bin = HeapArena.bin(units)
+      let bin = _slowPath(span.isHidden) ? HeapArena.hidden : HeapArena.bin(units)
       first(bin).pointee = next
-      if next == nil { bits(bin &>> 6).pointee &= ~(1 &<< UInt64(bin & 63)) }
+      if next == nil && bin != HeapArena.hidden {
+        bits(bin &>> 6).pointee &= ~(1 &<< UInt64(bin & 63))
+      }
     }
   }
+
+  /// The number of evacuated windows (HeapEvacuation.swift).
+  @inline(__always)
+  var evacuations: Int {
+    get { number(At.evacuations).pointee }
+    nonmutating set { number(At.evacuations).pointee = newValue }
+  }
+
+  /// The windows stay evacuated for so many bytes of requests, or no others are chosen.
+  var toEnd: Int {
+    get { number(At.toEnd).pointee }
+    nonmutating set { number(At.toEnd).pointee = newValue }
+  }
+
+  var firstHidden: HeapSpan? { first(HeapArena.hidden).pointee.map { HeapSpan($0) } }
+  var hasHidden: Bool { first(HeapArena.hidden).pointee != nil }
 
   // MARK: large free spans
 
@@ -246,7 +275,8 @@ struct HeapArena {
   func take(_ units: Int, slack: Int = 0) -> UnsafeMutableRawPointer? {
     lock.lock()
     defer { lock.unlock() }
-    guard let span = fit(units &+ slack) ?? addRegion() else { return nil }
+    let found = _slowPath(evacuations > 0) ? fitElsewhere(units &+ slack) : fit(units &+ slack)
+    guard let span = found ?? addRegion() else { return nil }
     let all = span.units
     let start = Int(bitPattern: span.after(all &- units).raw) &+ HeapSpan.header
     let units = units &+ (start / HeapSpan.unit) & slack
@@ -254,17 +284,16 @@ struct HeapArena {
     if rest >= HeapSpan.large && HeapArena.bin(rest) == HeapArena.bin(all) {
       // Most requests take nothing of a whole page.
       if span.after(all).page != span.after(rest).page { shrink(span, all, to: rest) }
+      span.set(rest, isFree: true)
     } else {
       let dirty = all < HeapSpan.large ? HeapPages.none : span.dirty
       remove(span, all)
+      if rest > 0 { span.set(rest, isFree: true) }
       insert(span, rest, dirty: dirty)
     }
-    var taken = span
-    if rest > 0 {
-      span.set(rest, isFree: true)
-      taken = span.after(rest)
-    }
+    let taken = span.after(rest)
     taken.set(units, isFree: false)
+    _ = taken.use(units)
     count(units, 1)
     return taken.raw + HeapSpan.header
   }
@@ -286,6 +315,7 @@ struct HeapArena {
       dirty = join(span, left, given, units, after, right)
     }
     span.set(all, isFree: true)
+    if _slowPath(given.use(-units)) { countEmptied() }
     insert(span, all, dirty: dirty)
     count(units, -1)
   }
@@ -313,26 +343,6 @@ struct HeapArena {
     return joined(joined(low, dirty.within(whole), of: region), high, of: region)
   }
 
-  /// The units of a span for which there is a better place; nil: it stays. A place is better if the
-  /// span lies beside holes and leaves a larger hole than the one that it goes to; or if that one
-  /// is farther up, since the lower end of a region is filled last. Not for spans of more than
-  /// 64 KB. The place may be another thread's when the caller takes it: then it gets one that is
-  /// no better, which is right too.
-  @inline(never)
-  func looseUnits(_ given: HeapSpan) -> Int? {
-    lock.lock()
-    defer { lock.unlock() }
-    let units = given.units
-    let after = given.after(units)
-    let holes = given.before &+ (after.isFree ? after.units : 0)
-    guard units <= HeapSpan.large * 4, let place = fit(units),
-      (holes > 0 && place.units < holes &+ units)
-        || (place.units < HeapSpan.large && place.raw > given.raw + (256 << 10)),
-      place.raw != after.raw, place.after(place.units).raw != given.raw
-    else { return nil }
-    return units
-  }
-
   @inline(__always)
   private func count(_ units: Int, _ sign: Int) {
     let bytes = units &* HeapSpan.unit
@@ -349,7 +359,7 @@ struct HeapArena {
     guard let region = Heap.map(Heap.regionSize, alignedToItself: true) else { return nil }
     HeapRegion(region).begin(of: self, before: firstRegion.pointee)
     firstRegion.pointee = region
-    let span = HeapSpan(region + (64 - HeapSpan.header))
+    let span = HeapSpan(region + (HeapRegion.header - HeapSpan.header))
     let units = HeapArena.unitsOfRegion
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
@@ -374,7 +384,7 @@ struct HeapArena {
     place.pointee = HeapRegion(region).next.pointee
   }
 
-  private static var unitsOfRegion: Int { (Heap.regionSize - 64) / HeapSpan.unit }
+  private static var unitsOfRegion: Int { (Heap.regionSize - HeapRegion.header) / HeapSpan.unit }
 
   /// The arena of a span.
   @inline(__always)
@@ -388,6 +398,7 @@ struct HeapArena {
     number(At.toReview).pointee = HeapArena.reviewEach
     publish()
     giveBack(excess: Heap.review(), of: bytes)
+    reviewEvacuation(bytes)
   }
 
   /// Gives so many bytes of pages back, or what a review does at most, and publishes the sum.
@@ -455,16 +466,19 @@ struct HeapArena {
   func violation() -> StaticString? {
     lock.lock()
     defer { lock.unlock() }
-    for bin in 0..<HeapArena.binCount {
-      let isSet = bits(bin >> 6).pointee >> UInt64(bin & 63) & 1 != 0
-      if isSet != (first(bin).pointee != nil) { return "a bin and its bit differ" }
+    if let found = violationOfWindows() { return found }
+    for bin in HeapArena.hidden..<HeapArena.binCount {
+      let isHidden = bin == HeapArena.hidden
+      let isSet = !isHidden && bits(bin >> 6).pointee >> UInt64(bin & 63) & 1 != 0
+      if !isHidden && isSet != (first(bin).pointee != nil) { return "a bin and its bit differ" }
       var previous: UnsafeMutableRawPointer?
       var next = first(bin).pointee
       while let this = next {
         let span = HeapSpan(this)
         let units = span.units
         if !span.isFree { return "a span in use is in a bin" }
-        if HeapArena.bin(units) != bin { return "a span is in another's bin" }
+        if span.isHidden != isHidden { return "a free span is in a bin and hidden" }
+        if !isHidden && HeapArena.bin(units) != bin { return "a span is in another's bin" }
         if span.previous != previous { return "a bin's list is not linked both ways" }
         if span.before != 0 { return "two free spans are neighbours" }
         if span.after(units).isFree { return "two free spans are neighbours" }

@@ -1,10 +1,13 @@
 import CSystem
+import Synchronization
 
 /// A region of the heap (Heap.swift), under the lock of its arena: its header, and its huge pages.
 ///
 ///      0  arena   whose region it is; it never changes
 ///      8  next    another region of the arena, or nil
 ///     16  chunks  UInt64; bit n: chunk n is a huge page; all bits: none becomes one any more
+///     32  windows UInt32 for each 64 KB: the units of spans in use that begin there; the top bit:
+///                 the window is evacuated (HeapEvacuation.swift)
 ///
 /// HUGE PAGES. A chunk is 2 MB of a region, on a boundary of 2 MB. A processor finds the addresses
 /// of some 2,000 pages at once; a read at random in a larger heap of pages of 4 KB has to look its
@@ -28,6 +31,12 @@ struct HeapRegion {
   static let chunkCount = Heap.regionSize / chunkSize
   private static let pagesOfChunk = chunkSize / HeapSpan.page
   private static let closed = ~UInt64(0)
+  static let windowSize = 64 << 10
+  static let unitsOfWindow = windowSize / HeapSpan.unit
+  static let windowCount = Heap.regionSize / windowSize
+  static let evacuated: UInt32 = 1 << 31
+  /// With the header of the first span.
+  static let header = 64 + 4 * windowCount
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
 
@@ -41,6 +50,12 @@ struct HeapRegion {
   private var chunks: UInt64 {
     get { (raw + 16).load(as: UInt64.self) }
     nonmutating set { (raw + 16).storeBytes(of: newValue, as: UInt64.self) }
+  }
+
+  /// Written under the arena's lock, read by any thread.
+  @inline(__always)
+  func window(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt32>> {
+    (raw + (32 &+ 4 &* index)).assumingMemoryBound(to: Atomic<UInt32>.self)
   }
 
   func begin(of arena: HeapArena, before next: UnsafeMutableRawPointer?) {

@@ -1,11 +1,12 @@
 import CSystem
+import Synchronization
 
 /// A span of a region of the heap (Heap.swift): memory in use, or free.
 ///
 /// It begins with a header of 8 bytes, in the place that malloc has for its own, so memory in use
 /// is 16-byte aligned. Sizes are in units of 16 bytes, header included.
 ///
-///     0  units     UInt32; the top bit: free
+///     0  units     UInt32; the top bit: free; the next one: of a free span that is in no bin
 ///     4  before    UInt32, the units of the span before this one if that is free, else 0
 ///     8  next      of a free span of two units or more: its neighbours in its bin
 ///    16  previous
@@ -22,6 +23,7 @@ struct HeapSpan {
   static let header = 8
   static let page = 4096
   private static let freeBit: UInt32 = 1 << 31
+  private static let hiddenBit: UInt32 = 1 << 30
   /// The units of the least free span whose pages are given back to the system.
   static let large = 4 * page / unit
 
@@ -34,8 +36,12 @@ struct HeapSpan {
 
   @inline(__always) private var word: UInt32 { at(0, UInt32.self).pointee }
   @inline(__always) var isFree: Bool { word & HeapSpan.freeBit != 0 }
-  @inline(__always) var units: Int { Int(word & ~HeapSpan.freeBit) }
+  @inline(__always) var units: Int { Int(word & ~(HeapSpan.freeBit | HeapSpan.hiddenBit)) }
   @inline(__always) var before: Int { Int(at(4, UInt32.self).pointee) }
+
+  /// Whether it is free and kept from requests (HeapEvacuation.swift).
+  @inline(__always) var isHidden: Bool { word & HeapSpan.hiddenBit != 0 }
+  func hide() { at(0, UInt32.self).pointee |= HeapSpan.hiddenBit }
 
   /// Sets its size and state, of which the span after it has a note.
   @inline(__always)
@@ -81,6 +87,27 @@ struct HeapSpan {
 
   @inline(__always)
   private var offset: Int { Int(bitPattern: raw) & (Heap.regionSize - 1) }
+
+  /// The window in which it begins.
+  @inline(__always)
+  private var window: UnsafeMutablePointer<Atomic<UInt32>> {
+    HeapRegion(region).window(offset / HeapRegion.windowSize)
+  }
+
+  @inline(__always)
+  var isEvacuated: Bool {
+    window.pointee.load(ordering: .relaxed) & HeapRegion.evacuated != 0
+  }
+
+  /// So many units more of its window are in use. True: the window was evacuated, and is empty; it
+  /// is an ordinary one again.
+  @inline(__always)
+  func use(_ more: Int) -> Bool {
+    let used = window.pointee.load(ordering: .relaxed) &+ UInt32(truncatingIfNeeded: more)
+    let isEmpty = used == HeapRegion.evacuated
+    window.pointee.store(isEmpty ? 0 : used, ordering: .relaxed)
+    return isEmpty
+  }
 
   /// The number of the page in which it begins, in the address space.
   @inline(__always) var page: UInt { UInt(bitPattern: raw) / UInt(HeapSpan.page) }

@@ -1,0 +1,171 @@
+import Synchronization
+
+/// The evacuation of windows: how a heap that is tight (Heap.swift) gives back what is between
+/// spans in use.
+///
+/// After a change of sizes, or when a limit has been lowered, the entries that stay are on most of
+/// the pages, and few pages are free as a whole. Then each arena chooses the windows of its regions
+/// (`HeapRegion`) with the least in use, as many as have room in the holes of the others. While
+/// they are evacuated no request gets a span there: a free span of theirs is hidden, in a list of
+/// its own, when a request would get it or when it is freed. The memory tiers move the blocks that
+/// they find there (`Heap.evacuated`) as they go around their tables. A window with nothing in use
+/// is an ordinary one again, and a review gives its pages back.
+///
+/// A review chooses windows when the heap is tight, and another one ends the evacuation; or a tier
+/// that has evicted much begins and ends it (`MemoryTier.tighten`). At the end the hidden spans go
+/// into their bins, some at each review, and only then windows are chosen again.
+///
+/// So a garbage collector evacuates regions (Detlefs, Flood, Heller and Printezis, "Garbage-First
+/// Garbage Collection", 2004). Here tables are the roots: what moves is a block that a tier finds
+/// in its table, with the lock of its shard. All in this file is under the arena's lock.
+extension HeapArena {
+  /// So many spans a request hides at most, to find one elsewhere.
+  private static let mostHidden = 16
+  /// So many hidden spans a review puts into their bins.
+  private static let mostPutBack = 256
+  /// A window of which so many 16ths are in use is not evacuated.
+  private static let mostInUse = 13
+
+  private func windows(_ body: (UnsafeMutablePointer<Atomic<UInt32>>) -> Void) {
+    var next = firstRegion.pointee
+    while let this = next {
+      let region = HeapRegion(this)
+      for index in 0..<HeapRegion.windowCount { body(region.window(index)) }
+      next = region.next.pointee
+    }
+  }
+
+  /// Chooses the windows, unless there are evacuated ones or hidden spans.
+  func startEvacuation() {
+    if evacuations > 0 || hasHidden { return }
+    var inUse = InlineArray<16, Int>(repeating: 0)
+    var holes = InlineArray<16, Int>(repeating: 0)
+    let whole = HeapRegion.unitsOfWindow
+    windows {
+      let used = Int($0.pointee.load(ordering: .relaxed))
+      if used == 0 || used >= whole { return }
+      inUse[used &* 16 / whole] &+= used
+      holes[used &* 16 / whole] &+= whole &- used
+    }
+    // For what moves. Not all holes serve all sizes.
+    var room = 0
+    for share in 0..<16 { room &+= holes[share] / 4 &* 3 }
+    var most = 0
+    while most < HeapArena.mostInUse, room >= inUse[most] &+ holes[most] / 4 &* 3 {
+      room &-= inUse[most] &+ holes[most] / 4 &* 3
+      most += 1
+    }
+    // Of the windows with that share in use, as many as there is room for.
+    var count = 0
+    windows {
+      let used = $0.pointee.load(ordering: .relaxed)
+      let share = Int(used) &* 16 / whole
+      if used == 0 || share > most || share == HeapArena.mostInUse { return }
+      if share == most {
+        room &-= Int(used) &+ (whole &- Int(used)) / 4 &* 3
+        if room < 0 { return }
+      }
+      $0.pointee.store(used | HeapRegion.evacuated, ordering: .relaxed)
+      count &+= 1
+    }
+    evacuations = count
+  }
+
+  /// All windows are ordinary ones again.
+  func endEvacuation() {
+    if evacuations > 0 {
+      windows {
+        let used = $0.pointee.load(ordering: .relaxed) & ~HeapRegion.evacuated
+        $0.pointee.store(used, ordering: .relaxed)
+      }
+      evacuations = 0
+    }
+    var left = HeapArena.mostPutBack
+    while left > 0, let span = firstHidden {
+      putAgain(span)
+      left &-= 1
+    }
+  }
+
+  /// Takes a free span out of its list, and puts it into the one where it belongs now.
+  private func putAgain(_ span: HeapSpan) {
+    let units = span.units
+    let dirty = units < HeapSpan.large ? HeapPages.none : span.dirty
+    remove(span, units)
+    span.set(units, isFree: true)
+    insert(span, units, dirty: dirty)
+  }
+
+  /// A free span for a request, as `fit` finds it, but not in an evacuated window, unless `fit`
+  /// finds too many there. The end of one that begins in the window before may be: such spans stay
+  /// in their bins, because one of them may be nearly all of a region.
+  @inline(never)
+  func fitElsewhere(_ units: Int) -> HeapSpan? {
+    var left = HeapArena.mostHidden
+    while let span = fit(units) {
+      if left == 0 || !span.isEvacuated { return span }
+      putAgain(span)
+      left &-= 1
+    }
+    return nil
+  }
+
+  /// Of a review, for requests of so many bytes since the last one.
+  func reviewEvacuation(_ bytes: Int) {
+    toEnd = max(0, toEnd &- bytes)
+    if evacuations == 0 && hasHidden { return endEvacuation() }
+    if toEnd > 0 { return }
+    if evacuations > 0 { return endEvacuation() }
+    if !Heap.isTight { return }
+    startEvacuation()
+    // Meanwhile the puts of as many bytes go more than once around their tables.
+    toEnd = evacuations > 0 ? used : used / 8
+  }
+
+  /// Ends the evacuation that is under way, and with `isStart` begins another one, which goes by
+  /// what is in use now. Called without the lock. If no thread ends it, a review does.
+  func evacuate(_ isStart: Bool) {
+    var isOver = false
+    while !isOver {
+      lock.lock()
+      endEvacuation()
+      isOver = !hasHidden
+      if isOver && isStart {
+        startEvacuation()
+        toEnd = 8 &* used
+      }
+      lock.unlock()
+    }
+  }
+
+  /// Of an empty window that was evacuated.
+  func countEmptied() {
+    evacuations &-= 1
+    if evacuations == 0 { toEnd = 0 }
+  }
+
+  /// The windows' invariant that does not hold, or nil; for tests.
+  func violationOfWindows() -> StaticString? {
+    var found: StaticString?
+    var marks = 0
+    var next = firstRegion.pointee
+    while let this = next {
+      let region = HeapRegion(this)
+      next = region.next.pointee
+      var span = HeapSpan(this + (HeapRegion.header - HeapSpan.header))
+      for index in 0..<HeapRegion.windowCount {
+        let end = this + (index + 1) * HeapRegion.windowSize
+        var used = 0
+        while span.raw < end && span.units > 0 {
+          if !span.isFree { used += span.units }
+          span = span.after(span.units)
+        }
+        let word = region.window(index).pointee.load(ordering: .relaxed)
+        if word & ~HeapRegion.evacuated != used { found = "a window has other units in use" }
+        if word == HeapRegion.evacuated { found = "an empty window is evacuated" }
+        if word & HeapRegion.evacuated != 0 { marks += 1 }
+      }
+    }
+    return marks == evacuations ? found : "the number of evacuated windows is wrong"
+  }
+}
