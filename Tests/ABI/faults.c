@@ -498,7 +498,7 @@ TEST(a_check_without_memory_removes_nothing) {
    grows memory fails. The caller then asks for the same step again. */
 enum { NUMBERS = 150 };
 
-static bool walk_fails(hutch_cache *cache, uint32_t order, long n, int *failed) {
+static bool walk_fails(hutch_cache *cache, uint32_t order, bool by_time, long n, int *failed) {
   int met[NUMBERS] = {0};
   hutch_cursor *cursor;
   begin_faults(MEMORY, ENOMEM, false, n);
@@ -520,7 +520,7 @@ static bool walk_fails(hutch_cache *cache, uint32_t order, long n, int *failed) 
     met[number]++;
     hutch_entry_info info = {.struct_size = sizeof info};
     CHECK_OK(hutch_cursor_info(cursor, &info));
-    if (order) CHECK(info.created >= before);
+    if (by_time) CHECK(info.created >= before);
     before = info.created;
   }
   end_faults();
@@ -544,7 +544,9 @@ TEST(a_walk_whose_step_fails_goes_on_where_it_was) {
   for (int tier = 0; tier < 3; tier++)
     for (uint32_t order = 0; order <= HUTCH_ORDER_INSERTION; order++) {
       hutch_cache *walked = tier == 0 ? cache : tier == 1 ? memory : disk;
-      for (long n = 1; walk_fails(walked, order, n, &failed); n++) continue;
+      /* A database that is walked alone has the order in which the flush stored the entries. */
+      bool by_time = order && (tier < 2 || on_log());
+      for (long n = 1; walk_fails(walked, order, by_time, n, &failed); n++) continue;
     }
   CHECK(failed > 30);
   hutch_cache_release(memory);
