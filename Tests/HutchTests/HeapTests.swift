@@ -283,6 +283,20 @@ private let canCollapse: Bool = {
     expect(bench.arena.resident == before)
   }
 
+  /// A piece has a better place between others if it leaves a larger hole than it takes.
+  @Test func aPieceBetweenHolesHasABetterPlace() throws {
+    let bench = Bench()
+    // Each lies before the one that was taken before it.
+    for units in [20, 10, 12, 10, 20, 12, 20] { try bench.take(units) }
+    for index in [5, 3, 1] { bench.give(index) }
+    let units = bench.taken.map { bench.arena.looseUnits(HeapSpan($0.memory - 8)) }
+    expect(bench.taken.map { $0.units } == [20, 20, 12, 20])
+    expect(units == [nil, nil, 12, nil])
+    try bench.take(12)
+    expect(bench.arena.looseUnits(HeapSpan(bench.taken[2].memory - 8)) == nil)
+    bench.check()
+  }
+
   /// Among sizes that come and go alike, little is between the pieces.
   @Test func littleIsLost() throws {
     var random = Random(seed: testSeed)

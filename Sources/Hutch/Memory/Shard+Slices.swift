@@ -202,7 +202,7 @@ extension Shard {
       entries.table.shrink(hash)
       next = entries.table.visitLine(at: hash) { word in
         let block = word.block
-        guard block.isSoleAndBare, let copy = Heap.evacuated(block.raw) else { return }
+        guard block.isSoleAndBare, let copy = Heap.moved(block.raw) else { return }
         let place = entries.place(of: Slot(block.slot))
         place.pointee = word.with(UnownedBlock(copy))
         room -= block.byteCount

@@ -9,8 +9,8 @@ import Synchronization
 ///
 /// ARENAS. The heap is the process's, and has up to 17 arenas, each with a lock (HeapArena.swift).
 /// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
-/// thread frees is of use to each. Tables and requests from 16 KB on have an arena to themselves: a
-/// span that one of them leaves is there for the next one, whatever its key. The others go to one
+/// thread frees is of use to each. Requests from 16 KB on, and tables, have an arena to themselves:
+/// a span that one of them leaves is there for the next one, whatever its key. The others go to one
 /// arena at first, and to two once 2 MB are in use, and so on, because each arena has pages that
 /// are not full. Memory goes back to the arena that it is from.
 ///
@@ -124,8 +124,9 @@ enum Heap {
     return arena(0).take(units(size))
   }
 
-  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them. They are no blocks,
-  /// which move: in the other arenas they would keep windows in use (HeapEvacuation.swift).
+  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them. They do not move, as
+  /// blocks do: in the other arenas they would keep windows in use (HeapEvacuation.swift). In a
+  /// small heap, where no review has windows evacuated, blocks fill the holes that they leave.
   @inline(never)
   static func takeLines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let mask = state.pointee.mask.load(ordering: .relaxed)
@@ -134,7 +135,8 @@ enum Heap {
       guard count < 1 << 48, let memory = takeAlone(count &* 64 &+ 48) else { throw .noMemory }
       return memory + 48
     }
-    guard let lines = arena(0).take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
+    let arena = arena(hasSmallTiers ? 1 : 0)
+    guard let lines = arena.take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
     memset(lines, 0, count &* 64)
     return lines
   }
@@ -160,21 +162,24 @@ enum Heap {
     HeapArena(of: span).give(span)
   }
 
-  /// A copy of memory that is in an evacuated window; nil: it is in none, or there is no memory.
-  /// The caller, which alone knows of the memory, gives the original.
+  /// A copy of memory in a better place, if it is in an evacuated window, or beside holes while
+  /// there is a small memory tier; nil: it stays, or there is no memory. The caller, which alone
+  /// knows of the memory, gives the original.
   @inline(__always)
-  static func evacuated(_ memory: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
+  static func moved(_ memory: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
     if state.pointee.mask.load(ordering: .relaxed) < 0 { return nil }
     let span = HeapSpan(memory - HeapSpan.header)
-    return span.units != 0 && span.isEvacuated ? moved(memory, span) : nil
+    return span.units != 0 && (span.isEvacuated || hasSmallTiers) ? moved(memory, span) : nil
   }
 
   @inline(never)
   private static func moved(
     _ memory: UnsafeMutableRawPointer, _ span: HeapSpan
   ) -> UnsafeMutableRawPointer? {
-    let units = span.units
-    guard let new = HeapArena(of: span).take(units) else { return nil }
+    let arena = HeapArena(of: span)
+    guard let units = span.isEvacuated ? span.units : arena.looseUnits(span),
+      let new = arena.take(units)
+    else { return nil }
     memcpy(new, memory, units &* HeapSpan.unit &- HeapSpan.header)
     return new
   }
@@ -279,7 +284,8 @@ enum Heap {
     return sums
   }
 
-  private static var hasSmallTiers: Bool {
+  /// Relaxed: any answer is right.
+  static var hasSmallTiers: Bool {
     state.pointee.smallTiers.load(ordering: .relaxed) > 0
   }
 

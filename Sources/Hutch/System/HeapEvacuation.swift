@@ -8,12 +8,16 @@ import Synchronization
 /// (`HeapRegion`) with the least in use, as many as have room in the holes of the others. While
 /// they are evacuated no request gets a span there: a free span of theirs is hidden, in a list of
 /// its own, when a request would get it or when it is freed. The memory tiers move the blocks that
-/// they find there (`Heap.evacuated`) as they go around their tables. A window with nothing in use
+/// they find there (`Heap.moved`) as they go around their tables. A window with nothing in use
 /// is an ordinary one again, and a review gives its pages back.
 ///
 /// A review chooses windows when the heap is tight, and another one ends the evacuation; or a tier
 /// that has evicted much begins and ends it (`MemoryTier.tighten`). At the end the hidden spans go
 /// into their bins, some at each review, and only then windows are chosen again.
+///
+/// SMALL TIERS. A small heap has few windows, and the holes of those that are evacuated would be
+/// missing. So while there is a small memory tier, puts move single blocks between holes instead
+/// (`looseUnits`).
 ///
 /// So a garbage collector evacuates regions (Detlefs, Flood, Heller and Printezis, "Garbage-First
 /// Garbage Collection", 2004). Here tables are the roots: what moves is a block that a tier finds
@@ -24,7 +28,7 @@ extension HeapArena {
   /// So many hidden spans a review puts into their bins.
   private static let mostPutBack = 256
   /// A window of which so many 16ths are in use is not evacuated.
-  private static let mostInUse = 13
+  private static let mostInUse = 15
 
   private func windows(_ body: (UnsafeMutablePointer<Atomic<UInt32>>) -> Void) {
     var next = firstRegion.pointee
@@ -35,8 +39,9 @@ extension HeapArena {
     }
   }
 
-  /// Chooses the windows, unless there are evacuated ones or hidden spans.
-  func startEvacuation() {
+  /// Chooses the windows, unless there are evacuated ones or hidden spans, and of so many bytes at
+  /// most.
+  private func startEvacuation(most: Int) {
     if evacuations > 0 || hasHidden { return }
     var inUse = InlineArray<16, Int>(repeating: 0)
     var holes = InlineArray<16, Int>(repeating: 0)
@@ -50,18 +55,19 @@ extension HeapArena {
     // For what moves. Not all holes serve all sizes.
     var room = 0
     for share in 0..<16 { room &+= holes[share] / 4 &* 3 }
-    var most = 0
-    while most < HeapArena.mostInUse, room >= inUse[most] &+ holes[most] / 4 &* 3 {
-      room &-= inUse[most] &+ holes[most] / 4 &* 3
-      most += 1
+    room = min(room, most / HeapSpan.unit)
+    var last = 0
+    while last < HeapArena.mostInUse, room >= inUse[last] &+ holes[last] / 4 &* 3 {
+      room &-= inUse[last] &+ holes[last] / 4 &* 3
+      last += 1
     }
     // Of the windows with that share in use, as many as there is room for.
     var count = 0
     windows {
       let used = $0.pointee.load(ordering: .relaxed)
       let share = Int(used) &* 16 / whole
-      if used == 0 || share > most || share == HeapArena.mostInUse { return }
-      if share == most {
+      if used == 0 || share > last || share == HeapArena.mostInUse { return }
+      if share == last {
         room &-= Int(used) &+ (whole &- Int(used)) / 4 &* 3
         if room < 0 { return }
       }
@@ -116,9 +122,10 @@ extension HeapArena {
     if evacuations == 0 && hasHidden { return endEvacuation() }
     if toEnd > 0 { return }
     if evacuations > 0 { return endEvacuation() }
-    if !Heap.isTight { return }
-    startEvacuation()
-    // Meanwhile the puts of as many bytes go more than once around their tables.
+    if !Heap.isTight || Heap.hasSmallTiers { return }
+    // Meanwhile puts have none of the windows' holes: few at a time.
+    startEvacuation(most: max(HeapRegion.windowSize, used / 16))
+    // The puts of as many bytes go more than once around their tables.
     toEnd = evacuations > 0 ? used : used / 8
   }
 
@@ -131,11 +138,31 @@ extension HeapArena {
       endEvacuation()
       isOver = !hasHidden
       if isOver && isStart {
-        startEvacuation()
+        startEvacuation(most: .max)
         toEnd = 8 &* used
       }
       lock.unlock()
     }
+  }
+
+  /// The units of a span for which there is a better place; nil: it stays. A place is better if the
+  /// span lies beside holes and leaves a larger hole than the one that it goes to; or if that one
+  /// is farther up, since the lower end of a region is filled last. Not for spans of more than
+  /// 64 KB. The place may be another thread's when the caller takes it: then it gets one that is
+  /// no better, which is right too. Called without the lock.
+  @inline(never)
+  func looseUnits(_ given: HeapSpan) -> Int? {
+    lock.lock()
+    defer { lock.unlock() }
+    let units = given.units
+    let after = given.after(units)
+    let holes = given.before &+ (after.isFree ? after.units : 0)
+    guard units <= HeapSpan.large * 4, let place = fit(units),
+      (holes > 0 && place.units < holes &+ units)
+        || (place.units < HeapSpan.large && place.raw > given.raw + (256 << 10)),
+      place.raw != after.raw, place.after(place.units).raw != given.raw
+    else { return nil }
+    return units
   }
 
   /// Of an empty window that was evacuated.
