@@ -224,8 +224,8 @@ TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});
 }
 
-/* What is left of entries that a lower limit or a trim evicts is on few pages when the call returns,
-   and what comes then is not less than the limit allows. */
+/* A lower limit or a trim evicts half of the entries. When the call returns the others are on few
+   pages, and it has evicted no more than it had to. */
 static void check_less(uint32_t policy, int least, int most, bool is_trim) {
   if (!in_child()) return;
   size_t before = resident();

@@ -62,7 +62,7 @@ public func hutch_open_fd(
 
 @_cdecl("hutch_hold_files") @implementation
 public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (cache, handle) throws(Failure) in
+  withCache(cache) { (_, handle) throws(Failure) in
     try handle.holdFiles()
     return .done
   }
@@ -70,7 +70,7 @@ public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
 
 @_cdecl("hutch_unhold_files") @implementation
 public func hutch_unhold_files(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (cache, handle) throws(Failure) in
+  withCache(cache) { (_, handle) throws(Failure) in
     try handle.checkHolds()
     guard handle.releaseFiles() else { throw .invalid("this reference holds no files") }
     return .done

@@ -6,7 +6,7 @@ public import CHutch
 public func hutch_each(
   _ cache: OpaquePointer!, _ visitor: hutch_visitor!, _ context: UnsafeMutableRawPointer!
 ) -> hutch_status {
-  withCache(cache) { (cache, handle) throws(Failure) in
+  withCache(cache) { (_, handle) throws(Failure) in
     guard let visitor else { throw .invalid("the visitor is NULL") }
     _ = try visit(handle, visitor, context) { false }
     return .done
