@@ -43,22 +43,22 @@ extension HeapArena {
   /// most.
   private func startEvacuation(most: Int) {
     if evacuations > 0 || hasHidden { return }
-    var inUse = InlineArray<16, Int>(repeating: 0)
-    var holes = InlineArray<16, Int>(repeating: 0)
     let whole = HeapRegion.unitsOfWindow
+    // In quarters of units: three of each unit of a hole, for not all holes serve all sizes. A
+    // window needs room for what moves out of it, and its own holes are missing then.
+    func need(_ used: Int) -> Int { 4 &* used &+ 3 &* (whole &- used) }
+    var room = 0
+    var needs = InlineArray<16, Int>(repeating: 0)
     windows {
       let used = Int($0.pointee.load(ordering: .relaxed))
       if used == 0 || used >= whole { return }
-      inUse[used &* 16 / whole] &+= used
-      holes[used &* 16 / whole] &+= whole &- used
+      needs[used &* 16 / whole] &+= need(used)
+      room &+= 3 &* (whole &- used)
     }
-    // For what moves. Not all holes serve all sizes.
-    var room = 0
-    for share in 0..<16 { room &+= holes[share] / 4 &* 3 }
-    room = min(room, most / HeapSpan.unit)
+    room = min(room, most / HeapSpan.unit &* 4)
     var last = 0
-    while last < HeapArena.mostInUse, room >= inUse[last] &+ holes[last] / 4 &* 3 {
-      room &-= inUse[last] &+ holes[last] / 4 &* 3
+    while last < HeapArena.mostInUse, room >= needs[last] {
+      room &-= needs[last]
       last += 1
     }
     // Of the windows with that share in use, as many as there is room for.
@@ -68,7 +68,7 @@ extension HeapArena {
       let share = Int(used) &* 16 / whole
       if used == 0 || share > last || share == HeapArena.mostInUse { return }
       if share == last {
-        room &-= Int(used) &+ (whole &- Int(used)) / 4 &* 3
+        room &-= need(Int(used))
         if room < 0 { return }
       }
       $0.pointee.store(used | HeapRegion.evacuated, ordering: .relaxed)
