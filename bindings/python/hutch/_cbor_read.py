@@ -7,8 +7,9 @@ import struct
 import sys
 from typing import Any, Callable
 
+from . import _accelerator
 from . import _cbor as tags
-from ._cbor import DEEPEST, Unreadable
+from ._cbor import DEEPEST, MANY_FLOATS, Unreadable
 
 
 def loads(data: bytes) -> Any:
@@ -17,6 +18,10 @@ def loads(data: bytes) -> Any:
     RecursionError: the caller has too little of Python's stack left for it. It may be a good value,
     which must not be taken for a missing one and replaced.
     """
+    if _accelerator.module is not None:
+        value = _accelerator.module.read(data, MAKERS, Unreadable)
+        if value is not Unreadable:
+            return value
     reader = _Reader(data)
     try:
         value = reader.read(0)
@@ -56,6 +61,17 @@ class _Reader:
             raise Unreadable("the value ends early")
         return count
 
+    def _floats(self, count: int) -> list[float] | None:
+        """So many items, if they are all floats, as _cbor.are_floats says."""
+        start, end = self.place, self.place + 9 * count
+        if self._data[start:end:9] != b"\xfb" * count:
+            return None
+        packed = bytearray(8 * count)
+        items = self._raw(9 * count)
+        for place in range(8):
+            packed[place::8] = items[place + 1 :: 9]
+        return list(struct.unpack(f">{count}d", packed))
+
     def read(self, depth: int) -> Any:
         # A tag is a level of its own here, and an empty tuple at the deepest level has one too.
         if depth > 2 * DEEPEST + 1:
@@ -71,7 +87,10 @@ class _Reader:
         if kind == 3:
             return self._raw(self._count(code)).decode()
         if kind == 4:
-            return [self.read(depth + 1) for _ in range(self._count(code))]
+            count = self._count(code)
+            floats = self._floats(count) if count >= MANY_FLOATS else None
+            # No function between two calls of this: they have little room on Python's stack.
+            return floats if floats else [self.read(depth + 1) for _ in range(count)]
         if kind == 5:
             pairs = range(self._count(code))
             made = {self.read(depth + 1): self.read(depth + 1) for _ in pairs}
@@ -80,7 +99,7 @@ class _Reader:
             return made
         if kind == 6:
             tag = self._number(code)
-            make = _MAKERS.get(tag)
+            make = MAKERS.get(tag)
             if make is None:
                 raise Unreadable(f"the tag {tag} is none of hutch's")
             return make(self.read(depth + 1))
@@ -118,7 +137,9 @@ def _naive(content: Any) -> Any:
     import datetime
 
     text, fold, zone = _of(list, content)
-    made = datetime.datetime.fromisoformat(_of(str, text)).replace(fold=_of(int, fold))
+    made = datetime.datetime.fromisoformat(_of(str, text))
+    if _of(int, fold):
+        made = made.replace(fold=fold)
     if made.tzinfo is not None:
         raise Unreadable("a time with an offset where none belongs")
     if zone is not None:
@@ -255,7 +276,7 @@ def _scalar(content: Any) -> Any:
     return _plain(data, dtype)[0]
 
 
-_MAKERS: dict[int, Callable[[Any], Any]] = {
+MAKERS: dict[int, Callable[[Any], Any]] = {
     2: lambda content: int.from_bytes(_of(bytes, content), "big"),
     3: lambda content: ~int.from_bytes(_of(bytes, content), "big"),
     tags.ZONED: _zoned,

@@ -34,13 +34,18 @@ int                                    two's complement,      ``py:int``
                                        little-endian: 8
                                        bytes, or more if it
                                        needs them
-float, bool, None, list, dict          JSON in UTF-8          ``py:json``
+float, bool, None, list, dict          JSON in UTF-8, if it   ``py:json``
+                                       has fewer than 16
+                                       floats
 other natural values                   CBOR, see _cbor        ``py:cbor``
 =====================================  =====================  ================
 
 JSON has lists and dicts with str keys of what it has. Other natural values are tuples, sets,
 frozensets, dicts with other keys, bytes within values, dates and times, Decimal, Fraction,
-UUID, complex, Path, numpy arrays, and registered enumerations, dataclasses and named tuples.
+UUID, complex, Path, numpy arrays, and registered enumerations, dataclasses and named tuples;
+and lists and dicts with 16 floats or more, such as embeddings: a float has 9 bytes in CBOR, and
+its decimal digits take longer to write and to read than all else. JSON is read with any number of
+floats.
 
 An int of 8 bytes is a counter: hutch_increment counts it in other languages too, if
 its options have the same extended data. The type is told apart by the entry's extended data,
@@ -56,7 +61,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Union
 
-from ._cbor import DEEPEST, Unreadable, dumps
+from . import _accelerator
+from ._cbor import DEEPEST, MANY_FLOATS, Unreadable, are_floats, dumps
 from ._cbor_read import loads
 from ._keys import canonical
 
@@ -164,6 +170,10 @@ def encode_value(value: Any) -> tuple[bytes, bytes | None]:
         return value.to_bytes(size, "little", signed=True), INT
     if kind is bytearray or kind is memoryview:
         return bytes(value), None
+    if _accelerator.module is not None:
+        made: tuple[bytes, bytes] | None = _accelerator.module.write(value)
+        if made is not None:
+            return made
     if value is None or kind in (float, bool, list, dict):
         text = _json(value)
         if text is not None:
@@ -172,13 +182,15 @@ def encode_value(value: Any) -> tuple[bytes, bytes | None]:
 
 
 def _json(value: Any) -> str | None:
-    """The value as JSON; None: it would come back as another value."""
+    """The value as JSON; None: it would come back as another value, or has many floats."""
+    if type(value) is list and are_floats(value):
+        return None
     try:
         # First, because it also detects values that contain themselves.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError):
         return None  # Also for an int with more digits than Python writes: CBOR has its bytes.
-    return text if _is_json(value) else None
+    return text if _floats_of(value) < MANY_FLOATS else None
 
 
 def _levels(text: bytes) -> int:
@@ -195,13 +207,18 @@ def _levels(text: bytes) -> int:
     return most
 
 
-def _is_json(value: Any) -> bool:
+def _floats_of(value: Any) -> int:
+    """How many floats a value has. What JSON has no form for counts as too many."""
     kind = type(value)
-    if kind is dict:
-        return all(type(key) is str and _is_json(item) for key, item in value.items())
+    if kind is float:
+        return 1
     if kind is list:
-        return all(map(_is_json, value))
-    return value is None or kind in (str, int, float, bool)
+        return sum(map(_floats_of, value))
+    if kind is dict:
+        if list(map(type, value)).count(str) < len(value):
+            return MANY_FLOATS
+        return sum(map(_floats_of, value.values()))
+    return 0 if value is None or kind in (str, int, bool) else MANY_FLOATS
 
 
 def decode_value(data: bytes, extended: bytes) -> Any:
@@ -219,6 +236,10 @@ def decode_value(data: bytes, extended: bytes) -> Any:
     if extended == INT:
         return int.from_bytes(data, "little", signed=True)
     if extended == JSON:
+        if _accelerator.module is not None:
+            value = _accelerator.module.read(data, None, Unreadable)
+            if value is not Unreadable:
+                return value
         try:
             return json.loads(data.decode("utf-8", "surrogatepass"))
         except ValueError as error:

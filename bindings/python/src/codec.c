@@ -8,13 +8,15 @@ enum { LONG_COPY = 256 * 1024 };
 /* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
-static const char str_tag[] = STR_TAG, int_tag[] = INT_TAG, json_tag[] = "py:json";
+static const char str_tag[] = STR_TAG, int_tag[] = INT_TAG, json_tag[] = "py:json",
+                  cbor_tag[] = "py:cbor";
 
 #define HUTCH_KIND(tag)                                                                        \
   {.struct_size = sizeof(hutch_put_options), .extended = tag, .extended_size = sizeof tag - 1}
 static const hutch_put_options str_options = HUTCH_KIND(str_tag);
 const hutch_put_options int_options = HUTCH_KIND(int_tag);
 static const hutch_put_options json_options = HUTCH_KIND(json_tag);
+static const hutch_put_options cbor_options = HUTCH_KIND(cbor_tag);
 
 static bool give_up(void) {
   PyErr_Clear();
@@ -175,15 +177,32 @@ static bool pair_value(PyObject *object, value *value) {
   return true;
 }
 
-static bool json_value(PyObject *object, value *value) {
-  if (!json_write(&value->text, object)) {
+/* Writes an object as the package does without a serializer. Its tag, or NULL: not of a common
+   kind; or an exception is set. */
+static const char *write_natural(text *text, PyObject *object) {
+  bool is_other;
+  if (json_write(text, object, &is_other)) return json_tag;
+  if (!is_other) return NULL;
+  text->size = 0;
+  PyObject *module = PyImport_ImportModule("hutch._cbor");
+  PyObject *tagged = module ? PyObject_GetAttrString(module, "tagged") : NULL;
+  bool is_written = tagged && cbor_write(text, object, tagged);
+  Py_XDECREF(module);
+  Py_XDECREF(tagged);
+  return is_written ? cbor_tag : NULL;
+}
+
+/* False: not of a common kind, or an exception is set. */
+static bool natural_value(PyObject *object, value *value) {
+  const char *tag = write_natural(&value->text, object);
+  if (!tag) {
     text_end(&value->text);
     text_begin(&value->text);
     return false;
   }
   value->data = value->text.data;
   value->size = value->text.size;
-  value->options = &json_options;
+  value->options = tag == json_tag ? &json_options : &cbor_options;
   return true;
 }
 
@@ -193,8 +212,37 @@ bool value_of(const fast *cache, PyObject *object, value *value) {
   bool is_common = PyUnicode_CheckExact(object) ? str_value(object, value)
                    : PyLong_CheckExact(object)  ? int_value(object, value)
                    : cache->keeps_pairs         ? pair_value(object, value)
-                                                : cache->is_natural && json_value(object, value);
-  return is_common || formed_value(cache, object, value);
+                                                : cache->is_natural && natural_value(object, value);
+  return is_common || (!PyErr_Occurred() && formed_value(cache, object, value));
+}
+
+PyObject *module_write(PyObject *module, PyObject *object) {
+  (void)module;
+  text text;
+  text_begin(&text);
+  PyObject *pair = NULL;
+  const char *tag = write_natural(&text, object);
+  if (tag) {
+    pair = Py_BuildValue("y#y", text.data, (Py_ssize_t)text.size, tag);
+  } else if (!PyErr_Occurred()) {
+    Py_INCREF(Py_None);
+    pair = Py_None;
+  }
+  text_end(&text);
+  return pair;
+}
+
+PyObject *module_read(PyObject *module, PyObject *arguments) {
+  const char *data;
+  Py_ssize_t size;
+  PyObject *makers, *instead;
+  if (!PyArg_ParseTuple(arguments, "y#OO", &data, &size, &makers, &instead)) return NULL;
+  state *state = PyModule_GetState(module);
+  PyObject *object = PyDict_Check(makers) ? cbor_read(state, data, (size_t)size, makers)
+                                          : json_read(state, data, (size_t)size);
+  if (object || PyErr_Occurred()) return object;
+  Py_INCREF(instead);
+  return instead;
 }
 
 void value_end(value *value) {

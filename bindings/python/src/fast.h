@@ -13,6 +13,7 @@
  *   many.c      many values in one call
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
+ *   cbor.c      values of CBOR
  *
  * C takes the common kinds of keys, values and arguments. Every other call goes to the Python
  * function of SlowEntries of the same name, and every other value through the cache's Forms, so
@@ -310,13 +311,35 @@ static inline known *known_of(fast *self, const key *key) {
   return &self->known[mixed >> (64 - PLACE_BITS)];
 }
 
-/* -------------------------------------------------------------------- JSON */
+/* ------------------------------------------------------------ JSON and CBOR */
+
+/* Values that are nested deeper are rare, or contain themselves. */
+enum { VALUE_DEEPEST = 40 };
+/* A value with so many floats is CBOR, as _codec.py says. */
+enum { MANY_FLOATS = 16 };
 
 /* The text that json.dumps writes without blanks and escapes of ASCII. False: not of a common
-   kind; no exception is set. */
-bool json_write(text *text, PyObject *object);
+   kind, or, if is_other is true then, a value that the package writes as CBOR; no exception is
+   set. */
+bool json_write(text *text, PyObject *object, bool *is_other);
 
 /* The object that json.loads reads. NULL without an exception: not of a common kind. */
 PyObject *json_read(state *state, const char *data, size_t size);
+
+/* The bytes that _cbor.dumps writes, with the function _cbor.tagged. False without an exception:
+   not of a common kind, or an object that has no form. */
+bool cbor_write(text *text, PyObject *object, PyObject *tagged);
+
+/* The object that _cbor_read.loads reads, with the functions of _cbor_read.MAKERS. NULL without an
+   exception: not of a common kind, or bytes of no object. */
+PyObject *cbor_read(state *state, const char *data, size_t size, PyObject *makers);
+
+/* A name of a dict's entry, of ASCII. Dicts of one program have few names: the state keeps the last
+   one of each place, with its hash. */
+PyObject *kept_name(state *state, unsigned place, const char *start, size_t length);
+
+/* See the words of module_methods. */
+PyObject *module_write(PyObject *module, PyObject *object);
+PyObject *module_read(PyObject *module, PyObject *arguments);
 
 #endif

@@ -4,16 +4,41 @@
 
 #include "fast.h"
 
-/* Values that are nested deeper are rare, or contain themselves. */
-enum { DEEPEST = 40 };
 /* A longer number is rare. */
 enum { LONGEST_NUMBER = 48 };
 /* An integer of so many digits is exact in a double. */
 enum { LONGEST_EXACT = 15 };
+/* A longer string is looked through in pieces of this size. */
+enum { LONG_STRING = 32 };
 /* A longer name of a dict's entry is rare. */
 enum { LONGEST_NAME = 32 };
 
+/* The first byte that is not of a string's plain text. */
+static const char *skip_plain(const char *at, const char *end) {
+  const char *near = end - at > LONG_STRING ? at + LONG_STRING : end;
+  while (at < near && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) at++;
+  if (at < near || near == end) return at;
+  /* Of a long string many bytes at once. */
+  const char *quote = memchr(at, '"', (size_t)(end - at));
+  if (quote) end = quote;
+  while (end - at >= LONG_STRING) {
+    unsigned others = 0;
+    for (int i = 0; i < LONG_STRING; i++)
+      others |= (unsigned)(at[i] == '\\') | (unsigned)((unsigned char)at[i] < 0x20);
+    if (others) break;
+    at += LONG_STRING;
+  }
+  while (at < end && *at != '\\' && (unsigned char)*at >= 0x20) at++;
+  return at;
+}
+
 /* ------------------------------------------------------------------ writing */
+
+typedef struct writer {
+  text *text;
+  int floats;    /* how many were met */
+  bool is_other; /* a value that has no form in JSON was met, or too many floats */
+} writer;
 
 static bool write_string(text *text, PyObject *object) {
   Py_ssize_t size;
@@ -24,9 +49,8 @@ static bool write_string(text *text, PyObject *object) {
   }
   if (!text_add(text, "\"", 1)) return false;
   const char *end = data + size, *plain = data;
-  for (const char *at = data; at < end; at++) {
+  for (const char *at = data; (at = skip_plain(at, end)) < end; at++) {
     unsigned char byte = (unsigned char)*at;
-    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
     char escape[6] = {'\\', 0, '0', '0', "01"[byte >> 4 & 1], "0123456789abcdef"[byte & 15]};
     size_t length = 2;
     switch (byte) {
@@ -45,9 +69,30 @@ static bool write_string(text *text, PyObject *object) {
   return text_add(text, plain, (size_t)(end - plain)) && text_add(text, "\"", 1);
 }
 
+/* The value is one of CBOR. */
+static bool refuse_value(writer *writer) {
+  writer->is_other = true;
+  return false;
+}
+
+static bool write_float(writer *writer, PyObject *object) {
+  double number = PyFloat_AsDouble(object);
+  if (++writer->floats == MANY_FLOATS) return refuse_value(writer);
+  return number - number == 0 && text_add_float(writer->text, number);
+}
+
+/* Whether a list begins with too many floats. It is told before they are written. */
+static bool is_of_floats(PyObject *list, Py_ssize_t count) {
+  if (count < MANY_FLOATS) return false;
+  for (Py_ssize_t i = 0; i < MANY_FLOATS; i++)
+    if (!PyFloat_CheckExact(PyList_GetItem(list, i))) return false;
+  return true;
+}
+
 /* Runs no code of Python: no list or dict changes meanwhile. */
-static bool write_value(text *text, PyObject *object, int depth) {
-  if (depth > DEEPEST) return false;
+static bool write_value(writer *writer, PyObject *object, int depth) {
+  text *text = writer->text;
+  if (depth > VALUE_DEEPEST) return false;
   if (PyUnicode_CheckExact(object)) return write_string(text, object);
   if (object == Py_None) return text_add(text, "null", 4);
   if (object == Py_True) return text_add(text, "true", 4);
@@ -56,16 +101,14 @@ static bool write_value(text *text, PyObject *object, int depth) {
     long long number;
     return int64_of(object, &number) && text_add_int(text, number);
   }
-  if (PyFloat_CheckExact(object)) {
-    double number = PyFloat_AsDouble(object);
-    return number - number == 0 && text_add_float(text, number);
-  }
+  if (PyFloat_CheckExact(object)) return write_float(writer, object);
   if (PyList_CheckExact(object)) {
     Py_ssize_t count = PyList_Size(object);
+    if (is_of_floats(object, count)) return refuse_value(writer);
     if (!text_add(text, "[", 1)) return false;
     for (Py_ssize_t i = 0; i < count; i++) {
       if (i > 0 && !text_add(text, ",", 1)) return false;
-      if (!write_value(text, PyList_GetItem(object, i), depth + 1)) return false;
+      if (!write_value(writer, PyList_GetItem(object, i), depth + 1)) return false;
     }
     return text_add(text, "]", 1);
   }
@@ -75,18 +118,24 @@ static bool write_value(text *text, PyObject *object, int depth) {
     bool is_first = true;
     if (!text_add(text, "{", 1)) return false;
     while (PyDict_Next(object, &at, &name, &item)) {
+      if (!PyUnicode_CheckExact(name)) return refuse_value(writer);
       if (!is_first && !text_add(text, ",", 1)) return false;
       is_first = false;
-      if (!PyUnicode_CheckExact(name) || !write_string(text, name) || !text_add(text, ":", 1) ||
-          !write_value(text, item, depth + 1))
+      if (!write_string(text, name) || !text_add(text, ":", 1) ||
+          !write_value(writer, item, depth + 1))
         return false;
     }
     return text_add(text, "}", 1);
   }
-  return false;
+  return refuse_value(writer);
 }
 
-bool json_write(text *text, PyObject *object) { return write_value(text, object, 0); }
+bool json_write(text *text, PyObject *object, bool *is_other) {
+  writer writer = {.text = text};
+  bool is_written = write_value(&writer, object, 0);
+  *is_other = writer.is_other;
+  return is_written;
+}
 
 /* ------------------------------------------------------------------ reading */
 
@@ -184,8 +233,7 @@ static PyObject *read_number(reader *reader) {
 
 /* Behind the quotation mark. */
 static PyObject *read_string(reader *reader) {
-  const char *start = reader->at, *at = start, *end = reader->end;
-  while (at < end && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20) at++;
+  const char *start = reader->at, *end = reader->end, *at = skip_plain(start, end);
   if (at < end && *at == '"') {
     reader->at = at + 1;
     return PyUnicode_DecodeUTF8(start, at - start, "surrogatepass");
@@ -232,26 +280,17 @@ static PyObject *read_list(reader *reader, int depth) {
   return NULL;
 }
 
-/* The name of a dict's entry. Dicts of one program have few names: the state keeps the last name of
-   each place, with its hash. */
-static PyObject *read_name(reader *reader) {
-  const char *start = reader->at, *at = start, *end = reader->end;
-  unsigned place = 0;
-  while (at < end && *at != '"' && *at != '\\' && (signed char)*at >= 0x20)
-    place = place * 31 + (unsigned char)*at++;
-  size_t length = (size_t)(at - start);
-  if (at == end || *at != '"' || length > LONGEST_NAME) return read_string(reader);
-  PyObject **kept = &reader->state->names[place % NAMES];
+PyObject *kept_name(state *state, unsigned place, const char *start, size_t length) {
+  PyObject **kept = &state->names[place % NAMES];
   if (*kept) {
     Py_ssize_t size;
     const char *name = PyUnicode_AsUTF8AndSize(*kept, &size);
     if (name && (size_t)size == length && memcmp(name, start, length) == 0) {
-      reader->at = at + 1;
       Py_INCREF(*kept);
       return *kept;
     }
   }
-  PyObject *name = read_string(reader);
+  PyObject *name = PyUnicode_DecodeUTF8(start, (Py_ssize_t)length, NULL);
   if (name) {
     PyObject *before = *kept;
     Py_INCREF(name);
@@ -259,6 +298,18 @@ static PyObject *read_name(reader *reader) {
     Py_XDECREF(before);
   }
   return name;
+}
+
+/* The name of a dict's entry. */
+static PyObject *read_name(reader *reader) {
+  const char *start = reader->at, *at = start, *end = reader->end;
+  unsigned place = 0;
+  while (at < end && *at != '"' && *at != '\\' && (signed char)*at >= 0x20)
+    place = place * 31 + (unsigned char)*at++;
+  size_t length = (size_t)(at - start);
+  if (at == end || *at != '"' || length > LONGEST_NAME) return read_string(reader);
+  reader->at = at + 1;
+  return kept_name(reader->state, place, start, length);
 }
 
 static PyObject *read_dict(reader *reader, int depth) {
@@ -289,7 +340,7 @@ static PyObject *constant(PyObject *object) {
 
 /* The reader stands behind blanks. */
 static PyObject *read_value(reader *reader, int depth) {
-  if (depth > DEEPEST || reader->at == reader->end) return NULL;
+  if (depth > VALUE_DEEPEST || reader->at == reader->end) return NULL;
   switch (*reader->at) {
     case '"': reader->at++; return read_string(reader);
     case '[': accept(reader, '['); return read_list(reader, depth + 1);

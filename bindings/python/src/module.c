@@ -123,6 +123,11 @@ static PyMethodDef module_methods[] = {
      "*arguments)."},
     {"held", module_held, METH_O,
      "The object of the accelerator with this number: (it,), or () in another interpreter."},
+    {"write", module_write, METH_O,
+     "The bytes of a value of JSON or CBOR, and its extended data; None: _codec is to write it."},
+    {"read", module_read, METH_VARARGS,
+     "read(data, makers, instead): the value of CBOR, or with None for makers of JSON; instead:\n"
+     "_codec and _cbor_read are to read it."},
     {NULL, NULL, 0, NULL},
 };
 
