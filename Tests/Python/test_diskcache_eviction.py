@@ -154,6 +154,28 @@ def test_a_set_removes_files_of_expired_entries(tmp_path, clock):
         assert list(cache) == ["b"]
 
 
+def test_a_cull_limit_below_zero_is_none(tmp_path, clock):
+    with Cache(tmp_path, cull_limit=-1) as cache:
+        assert cache.cull_limit == -1
+    with Cache(tmp_path) as cache:
+        assert cache.cull_limit == -1 == cache.reset("cull_limit")
+        cache.reset("cull_limit", 0)
+        for number in range(30):
+            cache.set(number, number, expire=10)  # They stay, until a set removes them.
+        clock.now += 10.5
+        cache.reset("cull_limit", -1)
+        cache.set("a", 1)
+        assert len(cache) == 1
+        cache.clear()
+        for number in range(100):
+            cache[number] = b"x" * 900
+        cache.reset("size_limit", cache.volume() // 2)
+        cache["a"] = 1
+        assert cache.volume() < cache.size_limit
+        assert 40 < len(cache) < 50 and list(cache)[0] == 101 - len(cache) and cache["a"] == 1
+        assert cache.check() == []
+
+
 # ------------------------------------------------------------------- policies
 
 

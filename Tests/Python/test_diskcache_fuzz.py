@@ -91,7 +91,8 @@ def test_settings_that_are_none(tmp_path):
     hostile = {"_directory": str(victim), "directory": str(victim), "set": "x", "_store": 1}
     for name, value in [
         *hostile.items(),
-        *((name, wrong) for name in ("cull_limit", "disk_min_file_size") for wrong in WRONG),
+        *(("disk_min_file_size", wrong) for wrong in WRONG),
+        *(("cull_limit", wrong) for wrong in [*WRONG, -(2**70)] if wrong != -1),
         *(("eviction_policy", wrong) for wrong in WRONG),
         *(("size_limit", wrong) for wrong in WRONG[:-1]),
     ]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from collections import Counter
 
@@ -114,3 +115,29 @@ def test_a_disk_that_guards_what_it_reads(tmp_path):
         assert cache["counter"] == Counter("abc") and cache["text"] == "text"
         with pytest.raises(LookupError, match="not on the list"):
             cache["function"]
+
+
+STAR = """
+import sys
+import hutch.diskcache
+
+hutch.diskcache.install({})
+broken = sys.argv[1]
+if broken:
+    sys.path.insert(0, broken)
+from diskcache import *
+
+assert Cache and Index and throttle
+print("DjangoCache" in globals(), "DjangoCache" in sys.modules["diskcache"].__all__)
+"""
+
+
+@pytest.mark.parametrize("own", ["", "pickles=True"])
+@pytest.mark.parametrize("django", ["as it is", "broken"])
+def test_a_star_import_has_the_backend_of_django(own, django, tmp_path):
+    has_django = django == "as it is" and importlib.util.find_spec("django") is not None
+    if django == "broken":
+        (tmp_path / "django").mkdir()
+        (tmp_path / "django/__init__.py").write_text("raise RuntimeError('no settings')")
+    done = finished("-c", STAR.format(own), tmp_path if django == "broken" else "")
+    assert done.stdout == f"{has_django} {has_django}\n", done.stderr

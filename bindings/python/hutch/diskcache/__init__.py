@@ -11,6 +11,7 @@ docs/python/diskcache.md lists the other differences, and explains how to move a
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from . import core as core
@@ -90,9 +91,22 @@ __all__ = [
     "throttle",
 ]
 
+# In a program with Django, a star import has DjangoCache as well: __getattr__ makes the list.
+_names: list[str] = vars().pop("__all__")
+
+
+def _all_names(package: Any, names: list[str]) -> list[str]:
+    """The names of a star import, as python-diskcache has them: DjangoCache if it can be imported."""
+    try:
+        return [*names, package.DjangoCache.__name__]
+    except Exception:  # Django is missing, or has no settings.
+        return names
+
 
 def __getattr__(name: str) -> Any:
     # Django and SQLite are imported only by programs that use them.
+    if name == "__all__":
+        return _all_names(sys.modules[__name__], _names)
     if name == "migrate":
         from ._migrate import migrate
 

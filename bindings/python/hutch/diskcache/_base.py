@@ -393,6 +393,8 @@ def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
         return isinstance(value, str)
     if not isinstance(value, (int, float)):
         return False
+    if name == "cull_limit" and -(2**62) < value < 0:
+        return True  # No limit.
     return 0 <= value < 2**62 or (name == "size_limit" and value > 0)
 
 

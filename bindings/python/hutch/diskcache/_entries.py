@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -11,6 +12,10 @@ from ._keys import HutchKey, hutch_key, is_long, long_key
 from ._record import Record, with_expires, with_place, with_value
 from ._state import NEVER
 from ._store import Store, nanoseconds
+
+_PORTION = 10
+"""How many entries are removed at a time where there is no limit."""
+
 
 def shaped(value: Any, record: Record | None, expire_time: bool, tag: bool) -> Any:
     """The value, with the end of its time and its tag if they are wanted."""
@@ -138,16 +143,19 @@ class Entries(Base):
     def _cull_some(self, store: Store) -> None:
         """Remove a few entries that have expired, then a few if all together are too large.
 
-        cull_limit is the most of both. Needs the lock.
+        cull_limit is the most of both; below 0 it is no limit. Needs the lock.
         """
-        most = self.cull_limit
+        most = self.cull_limit if self.cull_limit >= 0 else sys.maxsize
         if most and store.state.earliest <= time.time_ns():
             most -= self._remove_lingering(store, most)
         order = EVICTION_POLICY.get(self.eviction_policy)
         if not most or order is None or store.state.most < self.size_limit:
             return
         store.correct(self._disk._may_have_files())
-        if store.volume() >= self.size_limit:
+        if self.cull_limit < 0:
+            while store.volume() >= self.size_limit and self._remove_first(store, order, _PORTION):
+                pass
+        elif store.volume() >= self.size_limit:
             self._remove_first(store, order, most)
 
     def _remove_lingering(self, store: Store, most: int) -> int:

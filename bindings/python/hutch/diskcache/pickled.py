@@ -9,8 +9,9 @@ Disk that guards what it reads itself, by overriding fetch, does so here as in p
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import diskcache as _diskcache
 from . import (
@@ -44,8 +45,10 @@ from ._constants import BUILD as __build__
 from ._constants import VERSION as __version__
 from ._disk import Disk as NaturalDisk
 
-__all__ = ["NaturalDisk"]
-__all__ += _diskcache.__all__
+_names = ["NaturalDisk", *_diskcache._names]
+if TYPE_CHECKING:
+    __all__ = ["NaturalDisk"]
+    __all__ += _diskcache.__all__
 
 Disk = PickleDisk
 
@@ -74,6 +77,8 @@ class FanoutCache(_diskcache.FanoutCache):
 
 def __getattr__(name: str) -> Any:
     # As in hutch.diskcache: of Django and SQLite.
+    if name == "__all__":
+        return _diskcache._all_names(sys.modules[__name__], _names)
     if name in ("DjangoCache", "migrate"):
         return getattr(_diskcache, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -85,7 +90,7 @@ def _with_pickles(module: ModuleType) -> ModuleType:
     own.__spec__ = module.__spec__  # For importlib.util.find_spec.
     for name, value in vars(module).items():
         if not name.startswith("__") or name == "__all__":
-            setattr(own, name, globals().get(name, value) if name in __all__ else value)
+            setattr(own, name, globals().get(name, value) if name in _names else value)
     return own
 
 
