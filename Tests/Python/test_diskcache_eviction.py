@@ -11,6 +11,7 @@ from processes import run
 from hutch.diskcache import Cache, Disk
 from hutch.diskcache._accesses import Accesses
 from hutch.diskcache._state import NEVER
+from hutch.diskcache._record import OVERHEAD
 from hutch.diskcache._store import Store
 
 
@@ -275,3 +276,30 @@ def test_a_full_bucket_forgets_the_oldest(tmp_path, monkeypatch, clock):
     accesses.note("f", False)
     assert accesses.of(1) == (0, 0)
     assert accesses.of("1")[1] == 1 and accesses.of("f") == (clock.time_ns(), 1)
+
+
+@pytest.mark.parametrize("policy", ["least-recently-stored", "least-recently-used"])
+def test_cull_removes_tens_until_the_rest_fits(tmp_path, policy):
+    with Cache(tmp_path, eviction_policy=policy) as cache:
+        for number in range(300):
+            cache[number] = b"x" * (100 if number < 150 else 9000)
+        each = 9000 + 8 + OVERHEAD
+        cache.reset("size_limit", 120 * each)
+        assert cache.cull() == 180 and list(cache) == list(range(180, 300))
+        assert cache.volume() == 120 * each and cache.cull() == 0
+        cache.reset("size_limit", 100 * each + 1)
+        assert cache.cull() == 20 and list(cache)[0] == 200
+        assert cache.check() == []
+
+
+def test_a_setting_that_stays_is_not_written(tmp_path):
+    with Cache(tmp_path) as cache:
+        cache.stats(enable=True)
+        path = tmp_path / "diskcache.json"
+        before = path.stat()
+        assert cache.stats(enable=True) == (0, 0)
+        assert cache.reset("cull_limit", 10) == 10
+        assert path.stat().st_ino == before.st_ino and path.stat().st_mtime_ns == before.st_mtime_ns
+        cache.stats(enable=False)
+        assert path.stat().st_ino != before.st_ino
+        assert Cache(tmp_path).reset("statistics") == 0

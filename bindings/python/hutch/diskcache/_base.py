@@ -354,7 +354,10 @@ class Base:
         _check_setting(key, value)
         if update:
             with self._transact(retry=True) as store:
-                store.set_settings(_kept({**self._stored(), key: value}))
+                stored = self._stored()
+                kept = _kept({**stored, key: value})
+                if kept != stored:  # A monitor asks for stats each second, which enables them again.
+                    store.set_settings(kept)
         if key.startswith("disk_"):
             setattr(self._disk, key[5:], value)
         self._settings[key] = value
@@ -409,9 +412,12 @@ def _check_setting(name: str, value: Any) -> None:
 
 
 def _kept(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that can be stored."""
-    kept = {}
+    """The settings that can be stored, as they are read."""
+    kept: dict[str, Any] = {}
     for name, value in settings.items():
+        if type(value) in (int, str):
+            kept[name] = value
+            continue
         try:
             kept[name] = json.loads(json.dumps(value))
         except (TypeError, ValueError):

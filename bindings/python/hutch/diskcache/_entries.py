@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -11,9 +12,9 @@ from ._constants import ENOVAL, EVICTION_POLICY
 from ._keys import HutchKey, hutch_key, is_long, long_key
 from ._record import Record, with_expires, with_place, with_value
 from ._state import NEVER
-from ._store import Store, nanoseconds
+from ._store import Store, charge_of, nanoseconds
 
-_PORTION = 10
+PORTION = 10
 """How many entries are removed at a time where there is no limit."""
 
 
@@ -153,7 +154,7 @@ class Entries(Base):
             return
         store.correct(self._disk._may_have_files())
         if self.cull_limit < 0:
-            while store.volume() >= self.size_limit and self._remove_first(store, order, _PORTION):
+            while store.volume() >= self.size_limit and self._remove_first(store, order, PORTION):
                 pass
         elif store.volume() >= self.size_limit:
             self._remove_first(store, order, most)
@@ -180,16 +181,29 @@ class Entries(Base):
         self._drop_all(store, expired)
         return len(expired)
 
-    def _remove_first(self, store: Store, order: Any, most: int) -> int:
-        """Remove the first entries in an order; how many. Needs the lock."""
+    def _remove_first(
+        self, store: Store, order: Any, most: int, excess: float = math.inf
+    ) -> int:
+        """Remove the first entries in an order; how many. Needs the lock.
+
+        excess: the bytes that are too many. The entries after those that have them stay, but for
+        the rest of a portion.
+        """
         store.state.set_total(len(store.entries), store.volume(), store.state.others)
         if order == "access":
             by_number = self.eviction_policy == "least-frequently-used"
             names = store.coldest.take(store, most, by_number)
         else:
             names = store.first_keys(order, most)
-        self._drop_all(store, [(name, store.find(name)) for name in names])
-        return len(names)
+        first: list[tuple[HutchKey, Record | None]] = []
+        for name in names:
+            if excess <= 0 and len(first) % PORTION == 0:
+                break
+            record = store.find(name)
+            first.append((name, record))
+            excess -= charge_of(name, record)
+        self._drop_all(store, first)
+        return len(first)
 
     def _count_access(self, store: Store, name: HutchKey, is_new: bool) -> None:
         """Note that an entry was stored or read, if the policy goes by it."""

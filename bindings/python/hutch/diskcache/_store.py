@@ -264,7 +264,7 @@ class Store:
             self.undo.setdefault(key, old)
         self.entries.delete(key)
         if old is not None:
-            self.state.add(-1, -_charge_of(key, old), -_is_other(key))
+            self.state.add(-1, -charge_of(key, old), -_is_other(key))
 
     def drop_all(self, entries: list[tuple[HutchKey, Record | None]]) -> None:
         """Remove entries, which share a commit. Needs the lock."""
@@ -273,7 +273,7 @@ class Store:
                 self.undo.setdefault(key, old)
         self.entries.delete_many(key for key, _ in entries)
         there = [(key, old) for key, old in entries if old is not None]
-        total = sum(_charge_of(key, old) for key, old in there)
+        total = sum(charge_of(key, old) for key, old in there)
         others = sum(_is_other(key) for key, _ in there)
         self.state.add(-len(there), -total, -others)
 
@@ -296,8 +296,8 @@ class Store:
 def stored_settings(directory: str) -> dict[str, Any]:
     """The settings that a directory has."""
     try:
-        with open(os.path.join(directory, SETTINGS), encoding="utf-8") as file:
-            stored = json.load(file)
+        with open(os.path.join(directory, SETTINGS), "rb", 0) as file:
+            stored = json.loads(file.read())
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
@@ -308,7 +308,8 @@ def nanoseconds(seconds: float) -> int:
     return int(max(0.0, seconds) * 1e9) if seconds < NEVER / 1e9 else NEVER
 
 
-def _charge_of(key: HutchKey, old: Record | None) -> int:
+def charge_of(key: HutchKey, old: Record | None) -> int:
+    """The charge of an entry; 0: it is no entry of this module."""
     return 0 if old is None else charge(key, old.length(), old.size)
 
 

@@ -16,6 +16,7 @@ from ._constants import (
     Timeout,
     UnknownFileWarning,
 )
+from ._entries import PORTION
 from ._keys import HutchKey
 from ._store import LOCK, OWN, Store
 from ._tags import stored_tag
@@ -137,7 +138,9 @@ class Upkeep(Walks):
                 store.correct(self._disk._may_have_files())
             while self.volume() > self.size_limit:
                 with self._transact(retry) as store:
-                    gone = self._remove_first(store, order, 10)
+                    # What is taken of the coldest entries is removed.
+                    most = PORTION if order == "access" else _PORTION
+                    gone = self._remove_first(store, order, most, self.volume() - self.size_limit)
                 if not gone:
                     break
                 removed += gone
