@@ -157,3 +157,20 @@ def test_mutated_files(tmp_path, seed, name):
             assert cache.push("job") and cache.pull()[1] == "job"
             assert list(cache) == list(cache.iterkeys()) == []
         path.unlink()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_end_is_found_behind_entries_that_cannot_be_read(tmp_path, last):
+    with Cache(tmp_path) as cache:
+        for name in "abcde":
+            cache[name] = name
+    with Cache(tmp_path) as cache:
+        entries = cache._open().entries
+        for name in "abe":
+            data, extended = entries[name]
+            # A kind of value that there is none of.
+            entries[name] = data, extended[:5] + b"\x63" + extended[6:]
+        assert cache.get("a") is None
+        assert cache.peekitem(last=last) == (("d", "d") if last else ("c", "c"))
+        assert next(reversed(cache) if last else iter(cache)) == ("d" if last else "c")
+        assert set("cd") <= set(cache)

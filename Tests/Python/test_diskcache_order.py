@@ -13,6 +13,7 @@ import pytest
 
 import hutch.diskcache as diskcache
 from hutch.diskcache import Cache, Timeout
+from hutch.diskcache._store import Store
 
 
 @pytest.fixture
@@ -564,3 +565,64 @@ def test_a_fanout_cache_waits_for_another_writer_to_remove_many(tmp_path):
         thread.join()
         shard._store.lock.acquire = acquire
         assert ended == [int("a" not in fanout)]
+
+
+def test_the_first_key_takes_no_look_at_all_entries(tmp_path, monkeypatch):
+    with Cache(tmp_path) as cache:
+        for number in range(100):
+            cache[number] = number
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "placed", None)
+            assert next(iter(cache)) == 0 and next(reversed(cache)) == 99
+            while len(cache) > 90:
+                cache.pop(next(iter(cache)))
+        assert list(cache) == list(range(10, 100)) == list(reversed(cache))[::-1]
+        cache[10] = "again"
+        assert list(cache) == list(range(10, 100)) == list(reversed(cache))[::-1]
+        cache.clear()
+        assert list(cache) == [] == list(reversed(cache))
+
+
+@pytest.mark.parametrize("turn", [iter, reversed])
+def test_an_iteration_is_over_the_entries_of_its_beginning(tmp_path, turn):
+    with Cache(tmp_path) as cache:
+        for number in range(10):
+            cache[number] = number
+        seen = []
+        for key in turn(cache):
+            seen.append(key)
+            cache[f"new {key}"] = key
+            cache[key] = "again"
+            del cache[key]
+        assert sorted(seen) == list(range(10)) and seen in (sorted(seen), sorted(seen)[::-1])
+        keys = turn(cache)
+        first = next(keys)
+        del cache[first], cache["new 5"]
+        left = [key for key in seen if key not in (5, int(first[4:]))]
+        assert sorted(keys) == sorted(f"new {key}" for key in left)
+        keys = turn(cache)
+        cache.clear()
+        assert len(list(keys)) <= 1
+
+
+def test_an_iteration_waits_for_no_writer(tmp_path):
+    with Cache(tmp_path) as cache:
+        for number in range(10):
+            cache[number] = number
+        held, done = threading.Event(), threading.Event()
+
+        def write():
+            with cache.transact():
+                held.set()
+                done.wait(60)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        held.wait(60)
+        try:
+            assert list(cache) == list(range(10)) and next(reversed(cache)) == 9
+        finally:
+            done.set()
+            writer.join()
+        with cache.transact():
+            assert list(cache) == list(range(10))

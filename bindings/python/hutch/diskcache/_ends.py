@@ -72,7 +72,8 @@ class Ends:
                 del last[: self._most]
 
     def end(self, store: Store, is_last: bool) -> tuple[HutchKey, Record] | None:
-        """The entry at an end, which may have expired; None: there is none."""
+        """The entry at an end, which may have expired; None: there is none. Entries before it that
+        cannot be read are removed."""
         if is_last:
             self._most = _KEPT
             if self._newest != store.state.newest:
@@ -85,6 +86,8 @@ class Ends:
                 record = store.find(key)
                 if record is not None and record.place == place:
                     return key, record
+                if record is None and key in store.entries:
+                    store.drop(key, None)  # It cannot be read, and would be found again for ever.
                 entries.pop()
             entries.extend(self._look(store, is_last))
             if not entries:

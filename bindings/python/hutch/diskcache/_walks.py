@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ._base import has_expired
+from ._constants import Timeout
 from ._entries import shaped
 from ._keys import Fields, HutchKey, fields, is_long, long_fields, order
+from ._lock import Holding
 from ._queues import Queues
 from ._record import Record
 from ._store import Store
@@ -24,11 +27,11 @@ class Walks(Queues):
 
         A value that is replaced keeps its place. Takes memory for all keys.
         """
-        return self._own_keys(self._places(False))
+        return self._own_keys(self._from_end(False))
 
     def __reversed__(self) -> Iterator[Any]:
         """Like iteration, the last first."""
-        return self._own_keys(self._places(True))
+        return self._own_keys(self._from_end(True))
 
     def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
         """The keys in their own order: numbers, text, bytes. Takes memory for all keys."""
@@ -69,7 +72,7 @@ class Walks(Queues):
             found.reverse()
         return found
 
-    def _own_keys(self, names: list[HutchKey]) -> Iterator[Any]:
+    def _own_keys(self, names: Iterable[HutchKey]) -> Iterator[Any]:
         is_plain = self._disk._returns_plain_keys()
         store = self._open()
         for name in names:
@@ -80,12 +83,32 @@ class Walks(Queues):
             if record is not None or not is_long(name):
                 yield self._own_key(name, record)
 
-    def _places(self, reverse: bool) -> list[HutchKey]:
-        """The keys of hutch in the order of insertion."""
-        names, _ = self._open().placed()
+    def _from_end(self, reverse: bool) -> Iterable[HutchKey]:
+        """The keys of hutch in the order of insertion. Until it is asked for a second one, it looks
+        for that at the end alone: programs call next(iter(cache))."""
+        store = self._open()
+        newest = store.state.newest
+        try:
+            with Holding(store, 0):
+                found = store.ends.end(store, reverse)
+        except Timeout:  # A reader waits for no writer.
+            found = None
+        if found is None:
+            names, _ = store.placed()
+            return reversed(names) if reverse else names
+        return self._after(*found, newest, reverse)
+
+    def _after(
+        self, name: HutchKey, record: Record, newest: int, reverse: bool
+    ) -> Iterator[HutchKey]:
+        yield name
+        names, places = self._open().placed()
         if reverse:
-            names.reverse()
-        return names
+            yield from reversed(names[: bisect_left(places, record.place)])
+        else:
+            # Not those that were stored since the beginning.
+            start, end = bisect_right(places, record.place), bisect_right(places, newest)
+            yield from names[start:end]
 
     def peekitem(
         self,
