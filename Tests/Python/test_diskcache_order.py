@@ -586,7 +586,7 @@ def test_the_first_key_takes_no_look_at_all_entries(tmp_path, monkeypatch):
 @pytest.mark.parametrize("turn", [iter, reversed])
 def test_an_iteration_is_over_the_entries_of_its_beginning(tmp_path, turn):
     with Cache(tmp_path) as cache:
-        for number in range(10):
+        for number in range(100):
             cache[number] = number
         seen = []
         for key in turn(cache):
@@ -594,15 +594,14 @@ def test_an_iteration_is_over_the_entries_of_its_beginning(tmp_path, turn):
             cache[f"new {key}"] = key
             cache[key] = "again"
             del cache[key]
-        assert sorted(seen) == list(range(10)) and seen in (sorted(seen), sorted(seen)[::-1])
+        assert seen == list(turn(range(100)))
         keys = turn(cache)
         first = next(keys)
-        del cache[first], cache["new 5"]
-        left = [key for key in seen if key not in (5, int(first[4:]))]
-        assert sorted(keys) == sorted(f"new {key}" for key in left)
+        del cache[first], cache["new 50"]
+        assert sorted([first, *keys]) == sorted(f"new {key}" for key in seen if key != 50)
         keys = turn(cache)
         cache.clear()
-        assert len(list(keys)) <= 1
+        assert len(list(keys)) == 1
 
 
 def test_an_iteration_waits_for_no_writer(tmp_path):
@@ -626,3 +625,21 @@ def test_an_iteration_waits_for_no_writer(tmp_path):
             writer.join()
         with cache.transact():
             assert list(cache) == list(range(10))
+
+
+def test_an_iteration_looks_at_all_entries_once(tmp_path, monkeypatch):
+    looks = []
+    placed = Store.placed
+
+    def looked(self):
+        looks.append(1)
+        return placed(self)
+
+    monkeypatch.setattr(Store, "placed", looked)
+    with Cache(tmp_path) as cache:
+        for again in range(2):
+            for number in range(3000):
+                cache[number] = again
+        for turn in iter, reversed:
+            looks.clear()
+            assert len(list(turn(cache))) == 3000 and len(looks) == 1

@@ -313,7 +313,7 @@ def _restored(key: Any) -> Any:
         module = sys.modules.get(key[1])
         found: Any = None if module is None else vars(module).get(key[2])
         return found if isinstance(found, type) else key
-    return tuple(map(_restored, key))
+    return tuple(map(_restored, key)) if tuple in map(type, key) else key
 
 
 class PickleDisk(Disk):

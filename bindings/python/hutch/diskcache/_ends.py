@@ -34,6 +34,7 @@ _ADDED = 1024
 
 Placed = tuple[int, HutchKey]
 Walked = tuple[int, HutchKey, bool]
+AllPlaced = tuple["list[HutchKey]", "list[int]"]
 
 
 class Ends:
@@ -71,9 +72,14 @@ class Ends:
             if len(last) > 2 * self._most:
                 del last[: self._most]
 
-    def end(self, store: Store, is_last: bool) -> tuple[HutchKey, Record] | None:
+    def end(
+        self, store: Store, is_last: bool, placed: list[AllPlaced] | None = None
+    ) -> tuple[HutchKey, Record] | None:
         """The entry at an end, which may have expired; None: there is none. Entries before it that
-        cannot be read are removed."""
+        cannot be read are removed.
+
+        placed: receives what Store.placed returned, if all entries had to be looked at.
+        """
         if is_last:
             self._most = _KEPT
             if self._newest != store.state.newest:
@@ -89,16 +95,20 @@ class Ends:
                 if record is None and key in store.entries:
                     store.drop(key, None)  # It cannot be read, and would be found again for ever.
                 entries.pop()
-            entries.extend(self._look(store, is_last))
+            entries.extend(self._look(store, is_last, placed))
             if not entries:
                 return None
 
-    def _look(self, store: Store, is_last: bool) -> list[Placed]:
+    def _look(
+        self, store: Store, is_last: bool, placed: list[AllPlaced] | None
+    ) -> list[Placed]:
         """The entries at an end, in the order in which they are kept."""
         found = self._look_back(store) if is_last else self._look_ahead(store)
         if found is not None:
             return found
         keys, places = store.placed()
+        if placed is not None:
+            placed.append((keys, places))
         if is_last:
             return list(zip(places[-_KEPT:], keys[-_KEPT:]))
         found = list(zip(places[:_KEPT], keys))

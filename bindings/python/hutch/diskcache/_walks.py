@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from ._base import has_expired
 from ._constants import Timeout
+from ._ends import AllPlaced
 from ._entries import shaped
 from ._keys import Fields, HutchKey, fields, is_long, long_fields, order
 from ._lock import Holding
@@ -17,6 +19,8 @@ from ._store import Store
 
 
 _DENSE = 4
+_FEW = 64
+"""A look at so many entries takes as long as one for the first of them."""
 
 
 class Walks(Queues):
@@ -79,8 +83,11 @@ class Walks(Queues):
             if is_plain and type(name) is not bytes:
                 yield name
                 continue
-            record = store.find(name) if is_long(name) else None
-            if record is not None or not is_long(name):
+            if not is_long(name):
+                yield self._disk.get(*fields(name))
+                continue
+            record = store.find(name)
+            if record is not None:
                 yield self._own_key(name, record)
 
     def _from_end(self, reverse: bool) -> Iterable[HutchKey]:
@@ -88,13 +95,13 @@ class Walks(Queues):
         for that at the end alone: programs call next(iter(cache))."""
         store = self._open()
         newest = store.state.newest
-        try:
-            with Holding(store, 0):
-                found = store.ends.end(store, reverse)
-        except Timeout:  # A reader waits for no writer.
-            found = None
-        if found is None:
-            names, _ = store.placed()
+        found = None
+        placed: list[AllPlaced] = []
+        if len(store.entries) > _FEW:
+            with suppress(Timeout), Holding(store, 0):  # A reader waits for no writer.
+                found = store.ends.end(store, reverse, placed)
+        if found is None or placed:
+            names, _ = placed[-1] if placed else store.placed()
             return reversed(names) if reverse else names
         return self._after(*found, newest, reverse)
 
