@@ -724,6 +724,41 @@ TEST(shared_work_is_asked_to_end_when_the_last_has_left) {
   share_running_work(true);
 }
 
+/* Whichever of the tasks that share the work is asked about, and whichever of them leaves first. */
+TEST(a_task_of_shared_work_is_cancelling_when_all_have_left) {
+  for (int leaves = 0; leaves < 3; leaves++) {
+    stage s = STAGE;
+    item items[3];
+    hutch_queue *queue = new_queue(1);
+    hutch_task *tasks[3] = {NULL};
+    CHECK_OK(hutch_queue_suspend(queue));
+    for (int k = 0; k < 3; k++) {
+      items[k] = (item){.s = &s};
+      hutch_task_options options = {.struct_size = sizeof options, .identifier = "w",
+                                    .identifier_size = 1};
+      CHECK_OK(hutch_queue_submit(queue, blocking_work, &items[k], NULL, &options, &tasks[k]));
+    }
+    CHECK_OK(hutch_queue_resume(queue));
+    await_waiting(&s, 1);
+    for (int left = 0; left < 3; left++) {
+      for (int k = 0; k < 3; k++) CHECK_EQUAL(HUTCH_TASK_RUNNING, state_of(tasks[k]));
+      uint32_t was = 0;
+      CHECK_OK(hutch_task_cancel(tasks[(leaves + left) % 3], &was));
+      CHECK_EQUAL(HUTCH_TASK_RUNNING, was);
+    }
+    for (int k = 0; k < 3; k++) {
+      uint32_t was = 0;
+      CHECK_EQUAL(HUTCH_TASK_CANCELLING, state_of(tasks[k]));
+      CHECK_OK(hutch_task_cancel(tasks[k], &was));
+      CHECK_EQUAL(HUTCH_TASK_CANCELLING, was);
+    }
+    open_gate(&s);
+    wait_all(queue);
+    for (int k = 0; k < 3; k++) hutch_task_release(tasks[k]);
+    hutch_queue_release(queue);
+  }
+}
+
 /* ------------------------------------------------------------------- groups */
 
 typedef struct tally {

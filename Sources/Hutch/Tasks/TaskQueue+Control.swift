@@ -20,7 +20,7 @@ extension TaskQueue {
     // A task that cannot be cancelled any more is reported as running.
     let isTooLate = task.has(.irrevocable) && task.pointee.state == .queued
     let state = isTooLate ? .running : task.pointee.state
-    let isAsked = task.isAt(.asked)
+    let isAsked = state == .running && haveAllAsked(task)
     let isStopped = stop(task)
     let isForPort = isStopped && task.port != nil
     if isStopped && !isForPort { completions.append(task) }

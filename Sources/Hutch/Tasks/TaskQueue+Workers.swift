@@ -260,10 +260,16 @@ extension TaskQueue {
   }
 
   /// Called under the lock: true if a running task, and every task that it is coalesced with, has
-  /// been asked to end. `task` is the one that the work received.
+  /// been asked to end. Tasks that run as one are in a row in the list of running tasks.
   func haveAllAsked(_ task: TaskPointer) -> Bool {
     guard task.has(.joining) else { return task.isAt(.asked) }
-    var next: TaskPointer? = task
+    var first = task
+    while let before = runningTasks.previous(of: first), before.has(.joining),
+      before.extras.pointee.behind == first
+    {
+      first = before
+    }
+    var next: TaskPointer? = first
     while let member = next {
       if member.pointee.state == .running && !member.isAt(.asked) { return false }
       next = member.extras.pointee.behind

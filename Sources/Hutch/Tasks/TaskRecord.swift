@@ -438,6 +438,10 @@ struct TaskList {
     task.pointee.links[unchecked: kind.rawValue].next
   }
 
+  func previous(of task: TaskPointer) -> TaskPointer? {
+    task.pointee.links[unchecked: kind.rawValue].previous
+  }
+
   /// Nil: the beginning of the row, and its end.
   private mutating func connect(_ one: TaskPointer?, _ next: TaskPointer?) {
     if let one { one.pointee.links[unchecked: kind.rawValue].next = next } else { first = next }
