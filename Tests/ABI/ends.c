@@ -310,6 +310,43 @@ TEST(a_cache_without_workers_may_be_given_up_by_a_completion) {
   check_free(directory.text);
 }
 
+typedef struct clearing {
+  hutch_cache *cache;
+  atomic_bool begun;
+} clearing;
+
+/* Runs until a close of the cache has begun. */
+static void await_close(void *context, const hutch_event *event) {
+  (void)event;
+  clearing *c = context;
+  atomic_store(&c->begun, true);
+  uint64_t count;
+  while (hutch_count(c->cache, &count) != HUTCH_CLOSED) usleep(100);
+}
+
+static void *clear_as_task(void *context) {
+  CHECK_OK(hutch_clear_async(((clearing *)context)->cache, NULL, NULL));
+  return NULL;
+}
+
+/* A close without threads runs what another thread queues while the close waits for it. */
+TEST(without_workers_a_close_carries_out_a_clear_that_is_being_submitted) {
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.close_deadline = HUTCH_FOREVER;
+  for (int round = 0; round < 20; round++) {
+    clearing c = {.cache = open_cache(NULL, &options)};
+    CHECK_OK(hutch_set_listener(c.cache, HUTCH_EVENT_WILL_CLEAR, await_close, &c, NULL));
+    hutch_cache_retain(c.cache);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, clear_as_task, &c) == 0);
+    while (!atomic_load(&c.begun)) usleep(100);
+    CHECK_OK(hutch_close(c.cache));
+    CHECK(pthread_join(thread, NULL) == 0);
+    hutch_cache_release(c.cache);
+  }
+}
+
 /* ------------------------------------------------------ queues given up */
 
 TEST(a_queue_is_given_up_while_a_group_holds_a_task_of_it) {

@@ -142,15 +142,22 @@ extension TaskQueue {
   }
 
   /// Waits until `isDone`, which it calls under the lock. Without threads, this thread does the
-  /// work.
+  /// work, also what another thread submits, starts or resumes meanwhile.
   private func awaitEnd(_ share: Share, by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
-    if !hasThreads || isWorker { run(until: deadline, share) }
+    let runsTasks = !hasThreads || isWorker
+    if runsTasks { run(until: deadline, share) }
     lock.lock()
     defer { lock.unlock() }
     let sleeper = workerToWake()
     signal(sleeper)
     while !isDone() {
-      if !wait(until: deadline) { return false }
+      if runsTasks, !deadline.hasPassed, let task = take(share) {
+        finishDrops()
+        lock.unlock()
+        performWhole(task)
+      } else if !wait(until: deadline) {
+        return false
+      }
     }
     return true
   }

@@ -13,7 +13,12 @@ extension TaskQueue {
   /// Called under the lock: the sleeping thread that the caller must `signal` after it has released
   /// the lock. Makes a worker if none sleeps and all are busy.
   func workerToWake() -> Sleeper {
-    guard hasThreads, hasMore else { return .none }
+    guard hasMore else { return .none }
+    guard hasThreads else {
+      // A thread that waits for the end of tasks runs them (`awaitEnd`).
+      if waiters > 0 { progress.broadcast() }
+      return .none
+    }
     let sleeper = wakeOne()
     // A worker that is being woken takes care of the rest. Without another thread the queue is
     // slower. A queue that ends joins its threads and makes no more.
@@ -164,7 +169,7 @@ extension TaskQueue {
   }
 
   /// Under the lock, which it gives up meanwhile.
-  private func finishDrops() {
+  func finishDrops() {
     guard let drops = takeDeferredDrops() else { return }
     lock.unlock()
     TaskQueue.dropAll(drops)
