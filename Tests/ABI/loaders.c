@@ -693,7 +693,9 @@ TEST_EACH_KIND(a_loader_may_not_wait_for_any_load_of_its_thread) {
 static void load_as_told(void *context, const hutch_event *event) {
   source *s = context;
   hutch_value *value;
-  s->got = hutch_load(s->cache, event->key, event->key_size, load_from, s->next, NULL, &value);
+  hutch_load_options options = load_options();
+  options.timeout = HUTCH_SECOND;
+  s->got = hutch_load(s->cache, event->key, event->key_size, load_from, s->next, &options, &value);
   hutch_value_release(value);
 }
 
@@ -704,6 +706,23 @@ TEST_EACH_KIND(a_listener_does_not_wait_for_the_load_that_it_is_told_of) {
   CHECK_EQUAL(HUTCH_DEADLOCK, listens.got);
   CHECK_EQUAL(1, s.runs);
   CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
+}
+
+static void put_as_told(void *context, const hutch_event *event) {
+  CHECK_OK(hutch_put(context, event->key, event->key_size, "x", 1, NULL, NULL));
+}
+
+/* Nor does one of another cache, whose put the listener of this cache makes. */
+TEST_EACH_KIND(a_listener_of_another_cache_does_not_wait_for_that_load_either) {
+  hutch_cache *other = open_cache(NULL, NULL);
+  source s = {.text = "made"}, listens = {.cache = f->cache, .next = &s};
+  CHECK_OK(hutch_set_listener(f->cache, HUTCH_EVENT_WILL_ADD, put_as_told, other, NULL));
+  CHECK_OK(hutch_set_listener(other, HUTCH_EVENT_WILL_ADD, load_as_told, &listens, NULL));
+  CHECK_LOAD(HUTCH_OK, f->cache, "k", &s, NULL, "made");
+  CHECK_EQUAL(HUTCH_DEADLOCK, listens.got);
+  CHECK_EQUAL(1, s.runs);
+  CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
+  CHECK_OK(hutch_close(other));
 }
 
 static hutch_status load_and_close(void *context, const void *key, size_t key_size,

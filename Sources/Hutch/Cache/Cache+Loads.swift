@@ -155,8 +155,9 @@ extension Cache {
       }
       if now >= end { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
       // The leader may be this thread, which stores the value and tells of that, or one that
-      // waits for this thread to tell an event.
-      if ThreadState.telling == identity { throw .waitsForItself }
+      // waits for this thread to tell an event. A listener of another cache may be called by one
+      // of this cache.
+      if ThreadState.telling != nil { throw .waitsForItself }
       if flight.changed == nil { flight.changed = Condition() }
       let until = min(end, leadEnds)
       flight.changed!.wait(loads.lock, nanoseconds: until - now)
