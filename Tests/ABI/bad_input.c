@@ -173,7 +173,13 @@ TEST(a_size_that_no_value_has) {
     INVALID(hutch_replace(cache, KEY("key"), "v", size, NULL, NULL));
     INVALID(hutch_compare_and_swap(cache, KEY("key"), 1, "v", size, NULL, NULL));
     INVALID(hutch_put(cache, KEY("key"), KEY("v"), &options, NULL));
-    INVALID(hutch_get_into(cache, KEY("key"), &options, size, &(size_t){0}));
+    /* Also of a key without an entry. */
+    const char *keys[] = {"key", "new", "a new key", "a new key that is longer"};
+    for (int k = 0; k < 4; k++) {
+      hutch_found found = {.struct_size = sizeof found};
+      INVALID(hutch_get_into(cache, keys[k], strlen(keys[k]), &options, size, &(size_t){0}));
+      INVALID(hutch_look(cache, keys[k], strlen(keys[k]), 0, &options, size, &found));
+    }
   }
   hutch_put_options options = put_options();
   options.extended_size = 1;

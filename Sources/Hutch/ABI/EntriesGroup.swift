@@ -147,8 +147,7 @@ public func hutch_get_into(
       to: HitPath.Target(
         buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
     if _fastPath(outcome == .done) { return Status.done.code }
-    // A close may have removed the entry meanwhile.
-    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
+    if outcome == .absent && isMissing(cache, capacity) { return Status.notFound.code }
     return gettingInto(cache, key, key_size, buffer, capacity, size)
   }
   return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
@@ -169,7 +168,7 @@ private func gettingIntoAnyhow(
       ? path.copy(key, key_size, .small, to: target)
       : path.copyAnyhow(key, key_size, to: target)
     if _fastPath(outcome == .done) { return Status.done.code }
-    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
+    if outcome == .absent && isMissing(cache, capacity) { return Status.notFound.code }
   }
   return gettingInto(cache, key, key_size, buffer, capacity, size)
 }
@@ -211,7 +210,7 @@ public func hutch_look(
       out.pointee.value = nil
       return Status.done.code
     }
-    if outcome == .absent && isMissing(cache, out) { return Status.notFound.code }
+    if outcome == .absent && isMissing(cache, capacity, out) { return Status.notFound.code }
     return looking(cache, key, key_size, flags, buffer, capacity, out)
   }
   return lookingAnyhow(cache, key, key_size, flags, buffer, capacity, out)
@@ -229,7 +228,7 @@ private func lookingAnyhow(
     case .done:
       out.pointee.value = nil
       return Status.done.code
-    case .absent: if isMissing(cache, out) { return Status.notFound.code }
+    case .absent: if isMissing(cache, capacity, out) { return Status.notFound.code }
     case .unusual: break
     }
   }
@@ -240,10 +239,19 @@ private var lookFlags: UInt32 {
   UInt32(HUTCH_LOOK_AT_ONCE | HUTCH_LOOK_KNOWN | HUTCH_LOOK_OR_SIZES)
 }
 
-/// The cache has no entry, and no handle was closed meanwhile.
+/// The answer that there is no entry holds: the capacity is one that a buffer may have, and no
+/// close has removed the entry meanwhile.
+@inline(__always)
+private func isMissing(_ cache: OpaquePointer?, _ capacity: Int) -> Bool {
+  capacity >= 0 && shortPath(cache) != nil
+}
+
+/// As above; then `out` says so.
 @inline(never)
-private func isMissing(_ cache: OpaquePointer?, _ out: UnsafeMutablePointer<hutch_found>) -> Bool {
-  if shortPath(cache) == nil { return false }
+private func isMissing(
+  _ cache: OpaquePointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>
+) -> Bool {
+  guard isMissing(cache, capacity) else { return false }
   tell(out, Look(.notFound))
   return true
 }
