@@ -1,8 +1,8 @@
 import CSQLite
 import CSystem
 
-/// One connection to the manifest. Opened without SQLite's own mutex: the owner of the
-/// connection lets one thread at a time use it.
+/// One connection to the manifest, and its statements. Opened without SQLite's own mutex: the owner
+/// of the connection lets one thread at a time use it.
 struct Connection: ~Copyable {
   let handle: OpaquePointer
 
@@ -33,9 +33,14 @@ struct Connection: ~Copyable {
     _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
   }
 
-  /// Closed once the last of its statements has ended: Swift says nothing of the order in which
-  /// a connection and the owner of a statement are destroyed.
-  deinit { sqlite3_close_v2(handle) }
+  deinit { Connection.close(handle) }
+
+  /// Ends the statements that are left, those of each `LateStatement`.
+  @inline(never)
+  private static func close(_ handle: OpaquePointer) {
+    while let statement = sqlite3_next_stmt(handle, nil) { sqlite3_finalize(statement) }
+    sqlite3_close(handle)
+  }
 
   /// Runs statements that give no rows, or whose rows do not matter.
   func run(_ sql: StaticString) throws(Failure) {
@@ -168,7 +173,7 @@ extension Failure {
   }
 }
 
-/// A prepared statement. The caller that has prepared it ends it, or a LateStatement does.
+/// A prepared statement. The caller that has prepared it ends it, or else its connection does.
 ///
 /// The caller that steps it resets it before anything else happens: a SELECT that is left open
 /// keeps a checkpoint from finishing, and the log grows without end.
@@ -255,9 +260,7 @@ struct LateStatement: ~Copyable {
 
   init(_ text: StaticString) { self.text = text.utf8Start }
 
-  deinit { statement?.end() }
-
-  /// The statement, which is always used with the same connection, and ends with this.
+  /// The statement, which is always used with the same connection, and ends with that.
   @inline(never)
   mutating func of(_ connection: borrowing Connection) throws(Failure) -> Statement {
     if let statement { return statement }
