@@ -14,16 +14,20 @@ func putting(
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let spec = try Cache.PutSpec.given(options)
-    if result != nil {
-      try checkedResult(result)
-      deliver(hutch_put_result(), to: result)
-    }
+    try begin(result)
     try handle.check()
     let status = try answer(
       try cache.put(key, value, spec, if: condition, in: handle.scope), result)
     if status == .notFound { try handle.check() }
     return status
   }
+}
+
+/// The result of a put that has not been made.
+func begin(_ result: UnsafeMutablePointer<hutch_put_result>?) throws(Failure) {
+  guard result != nil else { return }
+  try checkedResult(result)
+  deliver(hutch_put_result(), to: result)
 }
 
 /// Reports the result of a put.

@@ -15,8 +15,7 @@ public func hutch_put_file(
       throw .unknown("the use of the file is not defined", use)
     }
     let spec = try Cache.PutSpec.given(options)
-    try checkedResult(result)
-    deliver(hutch_put_result(), to: result)
+    try begin(result)
     try handle.check()
     return try answer(try cache.putFile(key, path, chosen, spec, in: handle.scope), result)
   }
@@ -119,9 +118,8 @@ public func hutch_writer_commit(
   answering { () throws(Failure) in
     guard let writer else { throw .invalid(Writer.isMissing) }
     let open = reference(writer, Writer.self).takeUnretainedValue()
-    try checkedResult(result)
     try open.checkNotEnded()
-    deliver(hutch_put_result(), to: result)
+    try begin(result)
     try open.check()
     return try answer(try open.commit(), result)
   }

@@ -150,14 +150,25 @@ extension Cache {
   private func read(
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, at moment: Moment
   ) throws(Failure) -> Block {
+    try block(key, spec, size: source.size, at: moment) { (value) throws(Failure) in
+      try source.read(into: value)
+    }
+  }
+
+  /// The block of a put whose value, of this size, `fill` writes.
+  @inline(never)
+  func block(
+    _ key: Bytes, _ spec: PutSpec, size: Int, at moment: Moment,
+    _ fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void
+  ) throws(Failure) -> Block {
     var record = spec.record(at: moment)
-    record.size = source.size
+    record.size = size
     record.setSizes(of: spec.extended)
     record.checksum = storage == nil ? 0 : 1
     let block = try Block.allocate(key: key, record: record)
     let made = block.unowned
     spec.extended.copy(to: made.extendedData)
-    try source.read(into: made.value)
+    try fill(made.value)
     if storage != nil { made.setChecksum() }
     return block
   }
@@ -322,6 +333,7 @@ struct SourceFile: ~Copyable {
 
   var number: Int32 { file.number }
 
+  @inline(never)
   private func read(
     _ target: UnsafeMutableRawBufferPointer, at offset: Int
   ) throws(Failure) {

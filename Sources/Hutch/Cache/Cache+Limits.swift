@@ -15,26 +15,33 @@ extension Cache {
     let moment = clock.current
     // Entries that have to go need not be written then, while limits are held.
     if scope != .disk, !memoryFields.isEmpty { try? writeDirty() }
-    func setMemory() throws(Failure) {
-      guard scope != .disk, !memoryFields.isEmpty else { return }
-      let newMemory = memoryLimits.changed(memoryFields, to: wantedMemory)
-      parts.limitsLock.withLock { memoryLimits = newMemory }
-      setMemoryLimits(at: moment)
-      if newMemory.ages.any { try startMaintenance() }
-    }
     guard storage != nil, scope != .memory else {
       defer { events.deliver() }
-      return try parts.limitsChange.withLock { () throws(Failure) in try setMemory() }
+      return try parts.limitsChange.withLock { () throws(Failure) in
+        try setMemoryLimits(wantedMemory, memoryFields, at: moment)
+      }
     }
     try withStorage { (storage) throws(Failure) in
       try parts.limitsChange.withLock { () throws(Failure) in
-        try setMemory()
+        if scope == .whole { try setMemoryLimits(wantedMemory, memoryFields, at: moment) }
         guard !diskFields.isEmpty else { return }
         try storage.setLimits(
           storage.limits.changed(diskFields, to: wantedDisk), at: moment)
         followAges(at: moment)
       }
     }
+  }
+
+  /// `limitsChange` is held.
+  @inline(never)
+  private func setMemoryLimits(
+    _ wanted: TierLimits, _ fields: LimitFields, at moment: Moment
+  ) throws(Failure) {
+    if fields.isEmpty { return }
+    let limits = memoryLimits.changed(fields, to: wanted)
+    parts.limitsLock.withLock { memoryLimits = limits }
+    setMemoryLimits(at: moment)
+    if limits.ages.any { try startMaintenance() }
   }
 
   /// Whether entries of the store end by being idle. They live by the reads that memory answers

@@ -154,23 +154,15 @@ final class Writer {
 
   /// The value in memory, from wherever its pieces are.
   private func whole(at moment: Moment) throws(Failure) -> Block {
-    var record = spec.record(at: moment)
-    record.size = size
-    record.setSizes(of: spec.extended)
-    record.checksum = cache.storage == nil ? 0 : 1
-    let block = try Block.allocate(key: head.unowned.key, record: record)
-    let made = block.unowned
-    spec.extended.copy(to: made.extendedData)
-    let value = made.value
-    let written = file?.size ?? 0
-    if let file, written > 0 {
-      try file.read(into: UnsafeMutableRawBufferPointer(rebasing: value[0..<written]))
+    try cache.block(head.unowned.key, spec, size: size, at: moment) { (value) throws(Failure) in
+      let written = file?.size ?? 0
+      if let file, written > 0 {
+        try file.read(into: UnsafeMutableRawBufferPointer(rebasing: value[0..<written]))
+      }
+      if gathered.count > 0 {
+        memcpy(value.baseAddress! + written, gathered.elements.baseAddress!, gathered.count)
+      }
     }
-    if gathered.count > 0 {
-      memcpy(value.baseAddress! + written, gathered.elements.baseAddress!, gathered.count)
-    }
-    if record.checksum != 0 { made.setChecksum() }
-    return block
   }
 
   func abort() throws(Failure) {
