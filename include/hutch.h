@@ -1601,8 +1601,9 @@ typedef struct hutch_event {
                           removes by eviction, expiry or damage */
 } hutch_event;
 
-/* A listener. It may call any function; a function that waits, also a call that would wait for
-   another caller's load, returns HUTCH_DEADLOCK. */
+/* A listener. It may call any function. A function that waits (see Callbacks) returns
+   HUTCH_DEADLOCK, and so does a call, of whatever cache, that would wait for another caller's
+   load. */
 typedef void (*hutch_listener)(void *context, const hutch_event *event);
 
 /*
