@@ -127,12 +127,23 @@ def test_documents_have_the_same_bytes_without_the_accelerator(pure, seed):
             assert repr(read) == repr(json.loads(data.decode("utf-8", "surrogatepass")))
 
 
+def told(value) -> str:
+    """A value's text. The order of a set with a NaN, whose hash is that of the object, is none."""
+    if type(value) in (set, frozenset):
+        return f"{type(value).__name__} {sorted(map(told, value))}"
+    if type(value) is dict:
+        return f"dict {[(told(key), told(item)) for key, item in value.items()]}"
+    if type(value) in (list, tuple):
+        return f"{type(value).__name__} {list(map(told, value))}"
+    return repr(value)
+
+
 def test_damaged_documents_are_read_the_same_without_the_accelerator(pure, seed):
     chance = random.Random(seed)
 
     def outcome(data, extended):
         try:
-            return repr(decode_value(data, extended))
+            return told(decode_value(data, extended))
         except Unreadable as error:
             return f"Unreadable: {error}"
 
