@@ -137,8 +137,10 @@ def _naive(content: Any) -> Any:
     import datetime
 
     text, fold, zone = _of(list, content)
-    made = datetime.datetime.fromisoformat(_of(str, text))
-    if _of(int, fold):
+    if type(text) is not str or type(fold) is not int:
+        raise Unreadable("a tag's content is of another type")
+    made = datetime.datetime.fromisoformat(text)
+    if fold:
         made = made.replace(fold=fold)
     if made.tzinfo is not None:
         raise Unreadable("a time with an offset where none belongs")
