@@ -34,8 +34,8 @@ import Synchronization
 ///
 /// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
 ///
-/// With HUTCH_MALLOC in the environment when the first cache is opened, or as a flag of the build,
-/// blocks come from malloc, for tools that watch it.
+/// With HUTCH_MALLOC in the environment when the first cache is opened, blocks come from malloc,
+/// for tools that watch it.
 enum Heap {
   static let regionSize = 32 << 20
   /// The largest request that regions serve.
@@ -89,18 +89,9 @@ enum Heap {
     guard !state.pointee.isPrepared.exchange(true, ordering: .acquiringAndReleasing) else { return }
     var count = 1
     while count < cores * 2 && count < mostArenas { count *= 2 }
-    if isMalloc || getenv("HUTCH_MALLOC") != nil { count = 0 }
+    if getenv("HUTCH_MALLOC") != nil { count = 0 }
     state.pointee.most.store(count, ordering: .relaxed)
     state.pointee.mask.store(min(count, 1) - 1, ordering: .relaxed)
-  }
-
-  /// Of a library that is built for AddressSanitizer.
-  private static var isMalloc: Bool {
-    #if HUTCH_MALLOC
-      true
-    #else
-      false
-    #endif
   }
 
   /// At least `size` bytes, 16-byte aligned, not initialised; nil: there is no memory. `give` frees

@@ -20,10 +20,23 @@ within() { # within CMAKE-ARGUMENT...: configures a project that Hutch is a part
     -DCMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" \
     -DCMAKE_Swift_COMPILER="$(cached CMAKE_Swift_COMPILER)" "$@" 2>&1
 }
-# All files that the build would read are there. It is not made, since that takes a minute:
-# scripts/test builds such projects whole.
+# How a build compiles the engine: a word a line, without the places of its files, and without the
+# option that keeps the bitcode for tests.
+compilation() { # compilation DIRECTORY
+  "$(cached CMAKE_MAKE_PROGRAM)" -C "$1" -t commands hutch | grep -e -emit-library |
+    sed 's/^: && //; s/ && .*//; s/-Xlinker --save-temps=preopt//' | tr -s ' ' '\n' |
+    sed 's#^[^-/].*/##'
+}
+# All files that the build would read are there, and it would compile the engine as a release build
+# of the checkout does. It is not made, since that takes a minute: scripts/test builds such projects,
+# with the engine's bitcode.
 has_all_files() {
   local inputs file
+  if [ "$(cached CMAKE_BUILD_TYPE)" = Release ]; then
+    compilation "$build" >"$work/own"
+    grep -e -Osize "$work/own"
+    compilation "$work/out" | diff "$work/own" - || fail "a part's engine is compiled otherwise"
+  fi
   inputs=$("$(cached CMAKE_MAKE_PROGRAM)" -C "$work/out" -t inputs all | grep -v '^ninja:')
   grep hutch.map <<<"$inputs"
   while read -r file; do
