@@ -55,6 +55,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("hutch")
 
+# What st.text() draws from, the characters that UTF-8 has. The default asks the codec about each of
+# a million: 2.5 s of CPU time in the first run of each Python.
+CHARACTERS = hypothesis.strategies.characters(exclude_categories=["Cs"])
+
 
 def pytest_collection_finish() -> None:
     # Many tests collect garbage. What the modules have made by now, several hundred thousand

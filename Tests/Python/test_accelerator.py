@@ -25,7 +25,7 @@ from ctypes import byref
 
 import hutch
 import pytest
-from conftest import IS_INSTALLED, ROOT, Clock
+from conftest import CHARACTERS, IS_INSTALLED, ROOT, Clock
 from hutch import _accelerator, _structs
 from hutch._codec import key_from_bytes
 from hutch._entries import SlowEntries
@@ -37,8 +37,8 @@ from processes import run
 IS_PURE = os.environ.get("HUTCH_PURE", "0") not in ("", "0")
 
 keys = st.one_of(
-    st.text(min_size=1, max_size=40),
-    st.text(st.characters(codec="utf-8"), min_size=1, max_size=300),
+    st.text(CHARACTERS, min_size=1, max_size=40),
+    st.text(CHARACTERS, min_size=1, max_size=300),
     st.binary(max_size=300),
     st.integers(),
     st.integers(-(2**63) - 1, 2**63),
@@ -49,7 +49,7 @@ wrong_keys = st.one_of(
 )
 values = st.one_of(
     st.binary(max_size=2000),
-    st.text(max_size=2000),
+    st.text(CHARACTERS, max_size=2000),
     st.just("x" * 5000),
     st.just("\u00e9" * 5000),
     st.just("\ud800"),
@@ -59,17 +59,22 @@ values = st.one_of(
     st.none(),
     st.floats(allow_nan=False),
     st.lists(st.integers(), max_size=3),
-    st.dictionaries(st.text(max_size=5), st.integers(), max_size=3),
+    st.dictionaries(st.text(CHARACTERS, max_size=5), st.integers(), max_size=3),
     st.just(bytearray(b"abc")),
     st.just(object()),
     st.just({1: 2}),
     st.just([[[]] * 3, {"a": {}}]),
     st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+        st.one_of(
+            *(st.none(), st.booleans(), st.integers(), st.floats()),
+            st.text(CHARACTERS, max_size=8),
+        ),
         lambda inner: st.one_of(
             st.lists(inner, max_size=4),
             st.tuples(inner),
-            st.dictionaries(st.one_of(st.text(max_size=4), st.just(1)), inner, max_size=4),
+            st.dictionaries(
+                st.one_of(st.text(CHARACTERS, max_size=4), st.just(1)), inner, max_size=4
+            ),
         ),
         max_leaves=12,
     ),
@@ -578,7 +583,7 @@ def test_values_of_a_serializer_go_through_it():
 
 
 @given(
-    start=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=3)),
+    start=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(CHARACTERS, max_size=3)),
     delta=st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**63, 1.5, "1"])),
     initial=st.one_of(st.integers(-5, 5), st.none(), st.sampled_from([2**63 - 1, 2**63, True])),
     name=st.sampled_from(["incr", "decr"]),
@@ -604,7 +609,7 @@ arguments = st.recursive(
         st.sampled_from([2**63 - 1, 2**63, -(2**63), 2.0**53, 2.0**53 + 2, 1e300, -0.0]),
         st.floats(),
         st.complex_numbers(),
-        st.text(max_size=8),
+        st.text(CHARACTERS, max_size=8),
         st.text(st.sampled_from("a'\"\\\n\x7f\u00e9\ud800"), max_size=4),
         st.binary(max_size=8),
         st.just("x" * 990),

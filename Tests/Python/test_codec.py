@@ -11,14 +11,14 @@ import types
 
 import hutch
 import pytest
-from conftest import SEED
+from conftest import CHARACTERS, SEED
 from hutch._codec import INT, JSON, STR, decode_value, encode_value
 from hutch._units import FOREVER, limit_duration, nanoseconds, own_duration
 from hypothesis import example, given
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+TEXT = st.text(CHARACTERS)
 KEYS = st.one_of(TEXT.filter(bool), st.binary(), st.integers())
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT)
 DOCUMENTS = st.recursive(

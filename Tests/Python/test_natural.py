@@ -20,7 +20,7 @@ import zoneinfo
 
 import hutch
 import pytest
-from conftest import SEED, examples
+from conftest import CHARACTERS, SEED, examples
 from hutch import _cbor
 from hutch._cbor import Unreadable, dumps
 from hutch._cbor_read import loads
@@ -43,7 +43,7 @@ DATETIMES = st.datetimes(timezones=ZONES).map(
 )
 NUMBERS = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.decimals(allow_nan=False)
 ATOMS = (
-    st.none() | NUMBERS | st.text() | st.binary() | st.uuids() | st.fractions() | st.dates()
+    st.none() | NUMBERS | st.text(CHARACTERS) | st.binary() | st.uuids() | st.fractions() | st.dates()
     | st.timedeltas() | DATETIMES | st.times() | st.complex_numbers(allow_nan=False)
 )  # fmt: skip
 KEYS = st.recursive(
