@@ -203,6 +203,7 @@ extension LogStore {
       redo.set(stream.cleaning, start(of: number))
     }
     if usesSpare {
+      round.note(number, of: segmentCount)
       redo.set(IndexAt.spare, 0)
     } else {
       redo.set(IndexAt.segments, UInt64(segmentCount + 1))

@@ -244,7 +244,7 @@ extension LogStore {
     let start = memory(seat, address)
     let isLarge = value.count >= LogPages.pageSize
     let isWritten =
-      isLarge && seat.isFirstUse
+      isLarge && goesThroughFile(value.count, seat)
       && write(key, hash, &record, value, extended, to: start, address)
     if !isWritten {
       let isThere =

@@ -148,6 +148,9 @@ final class LogStore: @unchecked Sendable {
   /// How the cleaner chooses what goes. Relaxed: each entry is judged by itself.
   let livePolicy = Atomic<UInt8>(EvictionPolicy.adaptive.rawValue)
 
+  /// Protected by the lock.
+  var round = LogRound()
+
   /// The address at which the cleaner goes on, and the hash of the key there, which was computed to
   /// prefetch the slot. Another process may have cleaned on since. Protected by the lock.
   var ahead: (position: LogAddress, hash: UInt64) = (0, 0)
