@@ -44,6 +44,8 @@ struct HeapArena {
   /// So many bytes are taken or given between two reviews.
   private static let reviewEach = 64 << 10
   private static let mostPagesAhead = 16
+  /// The largest request, in units, whose pages are asked for under the lock.
+  private static let mostAhead = (64 << 10) / HeapSpan.unit
   /// So many pages a review gives back to the system, some 30 microseconds, besides those of the
   /// requests since the last one: a large value that goes may be the arena's last one for long.
   private static let pagesOfReview = 256
@@ -234,7 +236,7 @@ struct HeapArena {
   private func ahead(_ span: HeapSpan, _ units: Int, to rest: Int, _ left: HeapPages) -> HeapPages {
     let dirty = span.dirty
     let end = span.whole(units).to
-    if units &- rest > HeapSpan.large || !dirty.isEmpty && dirty.to == end {
+    if units &- rest > HeapArena.mostAhead || !dirty.isEmpty && dirty.to == end {
       return dirty.within(left)
     }
     let region = span.region
