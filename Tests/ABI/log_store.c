@@ -856,6 +856,30 @@ TEST(a_damaged_index_is_made_whole_while_it_is_in_use) {
   }
 }
 
+/* Whatever call needs the end of the log first: an index with an impossible one does not count. */
+TEST(an_index_with_an_impossible_end_of_the_log_is_made_anew) {
+  static const uint64_t ends[] = {0, 1, ~(uint64_t)0}, none = 0;
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    fill_segments(directory.text, true);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(hutch_clear(cache));
+    CHECK_OK(hutch_close(cache));
+    int index = open(in_directory(directory.text, "hutch-index").text, O_RDWR);
+    CHECK(index >= 0 && pwrite(index, &ends[i], 8, 640) == 8);
+    CHECK(pwrite(index, &none, 8, 4096 + 65536 * 16) == 8);
+    close(index);
+    cache = open_cache(directory.text, &options);
+    for (uint32_t key = 0; key < 100; key++) (void)hutch_remove(cache, &key, sizeof key);
+    for (uint32_t key = 0; key < 100; key++)
+      CHECK_OK(hutch_put(cache, &key, sizeof key, "a value", 7, NULL, NULL));
+    CHECK_EQUAL(100, CHECK_SOUND(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* The file by which earlier libraries know a log's directory is damaged, or not there: the entries
    stay, and the file is made anew. Another program's database is refused. */
 TEST(a_log_keeps_its_entries_without_its_stub) {

@@ -180,7 +180,8 @@ extension LogStore {
     let segments = head[IndexAt.segments / 8]
     let kept = head[IndexAt.keptSegments / 8]
     let spare = head[IndexAt.spare / 8]
-    return isPlausible(.new) && isPlausible(.kept)
+    let last = head[IndexAt.last / 8]
+    return last >= 1 << shift && last <= next << shift && isPlausible(.new) && isPlausible(.kept)
       && head[IndexAt.floor / 8] <= next << shift
       && head[IndexAt.rebuildNew / 8] < next && head[IndexAt.rebuildKept / 8] < next
       && head[IndexAt.rebuildEnd / 8] <= next << shift
