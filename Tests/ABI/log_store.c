@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -878,6 +879,34 @@ TEST(an_index_with_an_impossible_end_of_the_log_is_made_anew) {
     CHECK_OK(hutch_close(cache));
     remove_tree(directory.text);
   }
+}
+
+/* A process that may have few addresses maps a part of the log, and fills it. */
+TEST(a_log_without_a_limit_goes_on_where_addresses_end) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer needs more addresses");
+#endif
+  enum { VALUE = 1 << 20, MAPPED = 1 << 28, KEYS = MAPPED / VALUE + 60 };
+  const struct rlimit few = {(rlim_t)4 << 30, RLIM_INFINITY};
+  CHECK(setrlimit(RLIMIT_AS, &few) == 0);
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  options.memory.cost = 1 << 20;
+  options.inline_threshold = 0;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < 2 * KEYS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i % KEYS);
+    CHECK_OK(put_size(disk, key, VALUE));
+    CHECK_OK(hutch_contains(disk, KEY(key)));
+  }
+  struct stat status;
+  CHECK(stat(in_directory(directory.text, "hutch-log").text, &status) == 0);
+  CHECK(status.st_size <= MAPPED);
+  CHECK_SOUND(disk);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
 }
 
 /* The file by which earlier libraries know a log's directory is damaged, or not there: the entries

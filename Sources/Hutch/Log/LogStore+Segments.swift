@@ -159,6 +159,10 @@ extension LogStore {
   /// Makes the place for a segment more.
   func newPlace() throws(Failure) -> Int {
     let place = freePlace()
+    // Another process may map more of the log.
+    guard place < mappedPlaces else {
+      throw Failure(.noSpace, "the log has as many segments as it can have")
+    }
     let minFree = words.load(IndexAt.limits + 40)
     if minFree > 0, let space = Files.space(of: logFile.number),
       UInt64(clamping: space.free - Int64(segmentSize)) < minFree
