@@ -1424,6 +1424,35 @@ TEST(a_place_stays_in_the_log_while_another_thread_may_read_in_it) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The directory was away, and has two numbers of this process since. */
+TEST(a_place_leaves_the_log_though_the_directory_was_away_before) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer has its own handler of SIGSEGV");
+#endif
+  hutch_cache *cache = open_to_read_slowly();
+  path away = scratch("away"), directory = scratch("cache");
+  CHECK(rename(directory.text, away.text) == 0);
+  while (stats_of(cache).disk.state == HUTCH_STATE_UP) {
+    nap();
+    (void)put_text(cache, "other", "value");
+  }
+  CHECK(rename(away.text, directory.text) == 0);
+  while (stats_of(cache).disk.state != HUTCH_STATE_UP) {
+    nap();
+    (void)put_text(cache, "other", "value");
+  }
+  pthread_t thread;
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK(pthread_create(&thread, NULL, read_slowly_on_thread, disk) == 0);
+  lower_the_limit(cache);
+  atomic_store(&slow->goes_on, 1);
+  pthread_join(thread, NULL);
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(blocks_of_log() <= SLOW_LESS);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_place_stays_in_the_log_while_another_process_may_read_in_it) {
 #ifdef HUTCH_SANITIZED
   check_skip("a sanitizer has its own handler of SIGSEGV");

@@ -145,6 +145,15 @@ final class LogMember {
     return own != nil && areOwn(first, other - 1) && areOwn(other + 1, last)
   }
 
+  /// The numbers that this process has besides, in stores that have gone out of service.
+  func eachEarlier(_ visit: (Int) -> Void) {
+    var own = earlier
+    while let member = own {
+      if member.isOfFile(of: self) { visit(member.number) }
+      own = member.earlier
+    }
+  }
+
   /// The number of another member, from `first` to `last`.
   private func otherMember(_ first: Int, _ last: Int) -> Int? {
     var lock = hutch_flock(

@@ -63,6 +63,7 @@ extension LogStore {
       readers.lines &= ~quietLines
       if readers.lines != 0 { return }
       words.store(ownReaders, value)
+      member.eachEarlier { words.store(LogStore.readersOffset($0), value) }
     }
     try locked { () throws(Failure) in
       let value = words.load(IndexAt.waiting)
