@@ -209,6 +209,28 @@ TEST(a_removed_directory_comes_back_or_is_made_again) {
   }
 }
 
+/* The put that finds the directory away is refused as the ones behind it: no call has failed. */
+TEST(a_put_that_finds_the_directory_away_is_no_failed_call) {
+  down d = {0};
+  prepare(&d, 0);
+  d.options.storage = HUTCH_STORAGE_LOG;
+  hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(disk, "key", "value"));
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  hutch_status status = HUTCH_OK;
+  while (status == HUTCH_OK) {
+    nap();
+    status = put_text(disk, "key", "other");
+  }
+  CHECK_STATUS(HUTCH_TIER_DOWN, status);
+  CHECK_STATUS(HUTCH_TIER_DOWN, put_text(disk, "key", "other"));
+  CHECK_EQUAL(0, stats_of(cache).disk.failures);
+  CHECK_MISSING(disk, "key");
+  hutch_cache_release(disk);
+  CHECK_STATUS(HUTCH_IO, hutch_close(cache));
+}
+
 TEST(time_alone_brings_a_tier_back) {
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(scratch("cache").text, &options);

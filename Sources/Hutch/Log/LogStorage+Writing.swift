@@ -95,6 +95,9 @@ extension LogStorage {
       }
     } else {
       result.failure = downFailure
+      result.outcome = .failed
+      bar(key, hash)
+      return result
     }
     if result.failure != nil {
       if log.outcome != .noSpace { result.outcome = .failed }
