@@ -376,6 +376,51 @@ TEST(an_opening_after_a_loss_of_power_that_cannot_open_a_file_loses_nothing) {
   }
 }
 
+static hutch_options with_files(uint32_t storage) {
+  hutch_options options = unlimited_options();
+  options.storage = storage;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.inline_threshold = 20480;
+  return options;
+}
+
+/* The entries behind one whose file cannot be opened stay, and so does that one. */
+TEST(an_opening_after_a_loss_of_power_reads_on_behind_a_file_that_it_cannot_open) {
+  static const int codes[] = {EMFILE, EIO};
+  hutch_options options = with_files(HUTCH_STORAGE_LOG);
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+    bool fired = true;
+    for (long n = 1; fired; n++) {
+      path directory = scratch("opening");
+      hutch_cache *cache = open_cache(directory.text, &options);
+      CHECK_OK(hutch_close(cache));
+      pid_t child = fork_now();
+      if (child == 0) {
+        cache = open_cache(directory.text, &options);
+        CHECK_OK(put_size(cache, "large", 100000));
+        for (int key = 0; key < KEYS; key++) CHECK_OK(put_text(cache, names[key], "value"));
+        end_child();
+      }
+      await_child(child);
+      uint64_t boot = 77;
+      int index = open(in_directory(directory.text, "hutch-index").text, O_RDWR);
+      CHECK(index >= 0 && pwrite(index, &boot, sizeof boot, 72) == sizeof boot);
+      close(index);
+      begin_faults(BENEATH, codes[i], false, n);
+      cache = NULL;
+      hutch_status status = hutch_open(directory.text, &options, &cache);
+      end_faults();
+      fired = fault.fired;
+      if (status != HUTCH_OK) cache = open_cache(directory.text, &options);
+      CHECK_EQUAL(KEYS + 1, CHECK_SOUND(cache));
+      for (int key = 0; key < KEYS; key++) CHECK_TEXT(cache, names[key], "value");
+      CHECK_EQUAL(100000, info_of(cache, "large").size);
+      CHECK_OK(hutch_close(cache));
+      remove_tree(directory.text);
+    }
+  }
+}
+
 /* ----------------------------------------------------- reads of what is there */
 
 enum { MANY_ROWS = 60 };
@@ -434,14 +479,6 @@ TEST(a_check_that_cannot_read_loses_nothing) {
 }
 
 /* In either store, values of 100,000 bytes have files of their own. */
-static hutch_options with_files(uint32_t storage) {
-  hutch_options options = unlimited_options();
-  options.storage = storage;
-  options.flags |= HUTCH_OPEN_NO_THREADS;
-  options.inline_threshold = 20480;
-  return options;
-}
-
 TEST(a_check_goes_on_behind_a_value_that_cannot_be_read) {
   for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
     path directory = scratch("cache");

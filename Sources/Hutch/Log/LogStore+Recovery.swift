@@ -23,7 +23,8 @@ struct LogBeginning {
 }
 
 extension LogStore {
-  /// True if the entry is what was written. `readsFile`: its content file counts too.
+  /// True if the entry is what was written. `readsFile`: its content file counts too. One that
+  /// cannot be read says nothing of the entries behind: its reads will find what it is.
   func isWhole(_ entry: LogEntry.Head, readsFile: Bool) -> Bool {
     if entry.keySize == 0 { return false }
     let hash = hash.entry(entry.key)
@@ -32,7 +33,7 @@ extension LogStore {
     if !entry.hasFile {
       checksum = Checksum.xxh3(entry.value)
     } else if readsFile {
-      guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? false else { return false }
+      guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? true else { return false }
     }
     return isSound(entry, hash, value: checksum, entry.extended)
   }
