@@ -421,6 +421,29 @@ TEST(an_opening_after_a_loss_of_power_reads_on_behind_a_file_that_it_cannot_open
   }
 }
 
+/* A later maintenance deletes what could not be deleted. */
+TEST(removed_files_go_though_their_folder_could_not_be_opened) {
+  for (uint32_t storage = HUTCH_STORAGE_MIXED; storage <= HUTCH_STORAGE_LOG; storage += 3) {
+    path directory = scratch("cache"), trash = in_directory(directory.text, "trash");
+    hutch_options options = with_files(storage);
+    bool fired = true;
+    for (long n = 1; fired; n++) {
+      hutch_cache *cache = open_cache(directory.text, &options);
+      CHECK_OK(put_size(cache, "large", 100000));
+      CHECK_OK(hutch_remove(cache, KEY("large")));
+      begin_faults(BENEATH, EMFILE, true, n);
+      (void)hutch_maintain(cache, 0);
+      end_faults();
+      fired = fault.fired;
+      CHECK_OK(hutch_maintain(cache, 0));
+      /* It is empty. */
+      CHECK(rmdir(trash.text) == 0 && mkdir(trash.text, 0700) == 0);
+      CHECK_OK(hutch_close(cache));
+    }
+    remove_tree(directory.text);
+  }
+}
+
 /* ----------------------------------------------------- reads of what is there */
 
 enum { MANY_ROWS = 60 };

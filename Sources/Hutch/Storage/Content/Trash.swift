@@ -88,7 +88,10 @@ struct Trash: ~Copyable {
   @inline(never)
   mutating func empty(_ most: Int, to target: Int64 = 0, in directory: Directory) -> Bool {
     guard !files.isEmpty else { return false }
-    let trash = Descriptor(owning: Trash.open(in: directory) ?? -1)
+    let opened = Trash.open(in: directory)
+    // A later call unlinks the files, unless they have gone with the folder.
+    if opened == nil && !Files.isMissing { return false }
+    let trash = Descriptor(owning: opened ?? -1)
     var done = 0
     while done < most, bytes > target || target == 0, let file = files.popLast() {
       // Another opening may try again to unlink it.
@@ -104,14 +107,14 @@ struct Trash: ~Copyable {
   mutating func emptyOlder(_ most: Int, in directory: Directory) -> Bool {
     guard mayHoldOlder else { return false }
     // This opening's files are deleted first, so that their sizes stay known.
-    guard files.isEmpty else { return true }
+    guard files.isEmpty else { return false }
     var done = 0
-    Files.list(ContentPath.trash, at: directory.descriptor) { name, folder in
+    let isRead = Files.list(ContentPath.trash, at: directory.descriptor) { name, folder in
       if ContentName(name) != nil, Files.unlink(name, at: folder) { done += 1 }
       return done < most
     }
-    mayHoldOlder = done == most
-    return mayHoldOlder
+    mayHoldOlder = done == most || !isRead && !Files.isMissing
+    return done == most
   }
 
   /// Other processes may have left files.
