@@ -230,7 +230,7 @@ private let canCollapse: Bool = {
   }
 
   /// Pieces at random, of which half have gone: nearly all pages have some. Evacuations leave little
-  /// between the pieces. A request gets no place there, but for the end of a span from before.
+  /// between the pieces. A request gets no place there, also if the span that fits ends there.
   @Test func windowsAreEvacuated() throws {
     var random = Random(seed: testSeed)
     let bench = Bench()
@@ -256,7 +256,7 @@ private let canCollapse: Bool = {
       bench.check()
     }
     for _ in 0..<20 { bench.arena.giveBack(excess: .max) }
-    expect(moves > 0 && placesElsewhere >= moves / 16 * 15, "seed \(testSeed)")
+    expect(moves > 0 && placesElsewhere >= moves / 256 * 255, "seed \(testSeed) \(placesElsewhere) of \(moves)")
     expect(bench.inMemory < bench.arena.used * 9 / 8, "seed \(testSeed)")
   }
 
@@ -348,13 +348,13 @@ private let canCollapse: Bool = {
     Heap.prepare(cores: 2)
     // The last ones are mapped by themselves.
     for count in [1, 5, 1000, 65536, 65537, 100_000] {
-      let lines = try Heap.takeLines(count)
+      let lines = try Heap.takeLines(count, seed: count)
       expect(Int(bitPattern: lines) % 64 == 0)
       expect(isAll(0, lines, count * 64))
       memset(lines, 7, count * 64)
       Heap.give(lines)
     }
-    expect((try? Heap.takeLines(1 << 60)) == nil)
+    expect((try? Heap.takeLines(1 << 60, seed: 0)) == nil)
   }
 
   @Test func aRequestForTooMuchFails() {

@@ -3,26 +3,32 @@ import Testing
 
 @testable import Hutch
 
-/// A shard moves blocks from between the holes of the heap, and its table gives memory back.
+/// A shard moves what it has from between the holes of the heap, and its table gives memory back.
 @Suite struct TighteningTests {
-  /// Every entry keeps its bytes, and a block that a reader holds keeps its place.
+  /// Every entry keeps its bytes and its times, and a block that a reader holds keeps its place.
   @Test(arguments: [EvictionPolicy.adaptive, .lru])
-  func movedBlocksKeepTheirBytes(policy: EvictionPolicy) throws {
+  func whatMovesStaysTheSame(policy: EvictionPolicy) throws {
     var random = Random(seed: testSeed)
     let bench = try Bench(policy: policy)
+    let day: Int64 = 86_400_000_000_000
     var values: [String: String] = [:]
-    for i in 0..<6000 {
-      let value = String(repeating: "\(i),", count: 1 + Int(random.next() % 200))
-      try bench.put("key \(i)", value)
+    var expiring: [String] = []
+    for i in 0..<20_000 {
+      let value = String(repeating: "\(i),", count: 1 + Int(random.next() % 60))
+      // Some expire, two days from now or four.
+      let days = Int64(random.next() % 3)
+      try bench.put("key \(i)", value) { if days > 0 { $0.expires = $0.created + 2 * days * day } }
       values["key \(i)"] = value
+      if days == 1 { expiring.append("key \(i)") }
     }
-    for i in 0..<6000 where random.next() % 3 > 0 {
+    for i in 0..<20_000 where random.next() % 3 > 0 {
       bench.remove("key \(i)")
       values["key \(i)"] = nil
     }
     let held = try #require(bench.hold(values.keys.sorted()[0]))
     defer { held.release() }
     let before = bench.places
+    let (slots, words) = (bench.slots, bench.words)
     bench.tighten()
     expect(bench.violation == nil && Heap.violation() == nil, "seed \(testSeed)")
     for (key, value) in values { expect(bench.get(key) == value, "seed \(testSeed)") }
@@ -31,8 +37,14 @@ import Testing
     // Blocks from malloc stay.
     if Heap.sums.used > 0 {
       expect(after.intersection(before).count < before.count * 9 / 10, "seed \(testSeed)")
+      expect(bench.slots != slots && bench.words != words, "seed \(testSeed)")
     }
     expect(after.contains(held.raw))
+    bench.hand.now += 3 * day
+    bench.maintain()
+    for key in expiring { values[key] = nil }
+    expect(bench.violation == nil && bench.tier.count == values.count, "seed \(testSeed)")
+    for (key, value) in values { expect(bench.get(key) == value, "seed \(testSeed)") }
     for key in values.keys { bench.remove(key) }
   }
 
@@ -89,11 +101,29 @@ extension Bench {
 
   /// The addresses of all blocks.
   fileprivate var places: Set<UnsafeMutableRawPointer> {
-    var places: Set<UnsafeMutableRawPointer> = []
+    addresses { word, _ in word.block.raw }
+  }
+
+  /// Of their slots.
+  fileprivate var slots: Set<UnsafeMutableRawPointer> {
+    addresses { UnsafeMutableRawPointer($1.slab[Slot($0.block.slot)]) }
+  }
+
+  /// Of their words.
+  fileprivate var words: Set<UnsafeMutableRawPointer> {
+    addresses { UnsafeMutableRawPointer($1.place(of: Slot($0.block.slot))) }
+  }
+
+  private func addresses(
+    _ address: (Word, borrowing Entries) -> UnsafeMutableRawPointer
+  ) -> Set<UnsafeMutableRawPointer> {
+    var all: Set<UnsafeMutableRawPointer> = []
     for index in 0..<tier.shardCount {
-      tier.with(index: index) { $0.entries.table.forEach { places.insert($0.block.raw) } }
+      tier.with(index: index) { shard in
+        shard.entries.table.forEach { all.insert(address($0, shard.entries)) }
+      }
     }
-    return places
+    return all
   }
 
   fileprivate var tableBytes: Int {

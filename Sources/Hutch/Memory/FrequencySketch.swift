@@ -68,7 +68,7 @@ struct FrequencySketch: ~Copyable {
     if count == 0 { return Parts() }
     let memory =
       isOfHeap(count)
-      ? try Heap.takeLines(count / 8)
+      ? try Heap.takeLines(count / 8, seed: count)
       : UnsafeMutableRawPointer(try Allocation.array(UInt64.self, count + 8))
     let line: UnsafeMutableRawPointer
     do throws(Failure) {

@@ -20,7 +20,7 @@ struct Ghosts: ~Copyable {
     let memory = 2 * max(1, capacity)
     bucketCount = (memory + 31) / 32
     places = UInt32((memory + bucketCount - 1) / bucketCount)
-    keys = try Heap.takeLines(bucketCount)
+    keys = try Heap.takeLines(bucketCount, seed: bucketCount)
       .bindMemory(to: UInt16.self, capacity: bucketCount * 32)
   }
 

@@ -35,7 +35,7 @@ struct Shadow: ~Copyable {
     var chainCount = 1
     while chainCount < most { chainCount *= 2 }
     let wordCount = most + (chainCount + 3) / 4
-    words = try Heap.takeLines((wordCount + 7) / 8)
+    words = try Heap.takeLines((wordCount + 7) / 8, seed: wordCount)
       .bindMemory(to: Word.self, capacity: wordCount)
     chains = UnsafeMutableRawPointer(words + most).assumingMemoryBound(to: UInt16.self)
     chainMask = UInt32(chainCount - 1)

@@ -190,7 +190,7 @@ extension Shard {
   }
 
   /// Closes holes of the heap, and gives sparse segments of the table fewer lines: looks at some
-  /// lines of the table, and moves blocks for which the heap has a better place. Only blocks
+  /// lines of the table, and moves what the heap has a better place for. Only blocks
   /// without another reference move: a reader has none but under the shard's lock. At most 64 KB
   /// are moved, and one block more. Returns where to go on; nil: the table is at its end.
   @inline(never)
@@ -199,7 +199,7 @@ extension Shard {
     var lines = lines
     var room = 64 << 10
     while let hash = next, lines > 0 && room > 0 {
-      entries.table.shrink(hash)
+      entries.table.tighten(hash)
       next = entries.table.visitLine(at: hash) { word in
         let block = word.block
         guard block.isSoleAndBare, let copy = Heap.moved(block.raw) else { return }
@@ -208,6 +208,7 @@ extension Shard {
         room -= block.byteCount
         Heap.give(block.raw)
       }
+      entries.slab.tighten(from: hash, to: next)
       lines -= 1
     }
     return next

@@ -44,6 +44,8 @@ struct Slab: ~Copyable {
   /// Of slots without a count of uses.
   static var bytesPerChunk: Int { chunkSize * MemoryLayout<Entry>.stride }
 
+  private static var bytesOfTimes: Int { chunkSize * MemoryLayout<Times>.stride }
+
   private struct Chunk {
     var entries: UnsafeMutableRawPointer
     var times: UnsafeMutablePointer<Times>?
@@ -236,12 +238,32 @@ struct Slab: ~Copyable {
   mutating func reserveTimes(_ slot: Slot) throws(Failure) {
     let chunk = chunks.unsafelyUnwrapped + Int(slot.number >> 8)
     if chunk.pointee.times != nil { return }
-    let bytes = Slab.chunkSize * MemoryLayout<Times>.stride
-    let times = try Heap.takeLines(bytes / 64).bindMemory(
+    let times = try Heap.takeLines(Slab.bytesOfTimes / 64, seed: chunkCount).bindMemory(
       to: Times.self, capacity: Slab.chunkSize)
     times.initialize(repeating: .none, count: Slab.chunkSize)
     chunk.pointee.times = times
-    count(bytes)
+    count(Slab.bytesOfTimes)
+  }
+
+  /// Moves chunks and their times that are in an evacuated window of the heap: of a walk over all
+  /// hashes, the chunks of the part from one to another. Nil: to the end.
+  func tighten(from: UInt64, to: UInt64?) {
+    func place(_ hash: UInt64) -> Int {
+      Int(hash.multipliedFullWidth(by: UInt64(chunkCount)).high)
+    }
+    for index in place(from)..<(to.map(place) ?? chunkCount) {
+      let chunk = chunks.unsafelyUnwrapped + index
+      let entries = chunk.pointee.entries
+      if let moved = Heap.moved(entries, lines: Slab.chunkSize * slotSize / 64) {
+        chunk.pointee.entries = moved
+        Heap.give(entries)
+      }
+      guard let times = chunk.pointee.times else { continue }
+      if let moved = Heap.moved(times, lines: Slab.bytesOfTimes / 64) {
+        chunk.pointee.times = moved.assumingMemoryBound(to: Times.self)
+        Heap.give(times)
+      }
+    }
   }
 
   /// A chunk, or the times of one, have come.
@@ -261,7 +283,7 @@ struct Slab: ~Copyable {
       chunkRoom = room
     }
     chunks.unsafelyUnwrapped[chunkCount] = Chunk(
-      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64), times: nil)
+      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64, seed: chunkCount), times: nil)
     chunkCount += 1
     count(Slab.chunkSize * slotSize)
   }

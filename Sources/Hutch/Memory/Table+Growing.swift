@@ -42,7 +42,7 @@ extension Table {
   private mutating func begin() throws(Failure) {
     let directory = try Table.makeDirectory(1)
     do throws(Failure) {
-      directory[0] = Segment(try Heap.takeLines(1), count: 1, depth: 0)
+      directory[0] = Segment(try Heap.takeLines(1, seed: 0), count: 1, depth: 0)
     } catch {
       free(directory)
       throw error
@@ -94,7 +94,7 @@ extension Table {
   private mutating func resize(
     _ at: Int, _ segment: Segment, to lines: Int
   ) throws(Failure) {
-    let memory = try Heap.takeLines(lines)
+    let memory = try Heap.takeLines(lines, seed: at)
     let resized = Segment(memory, count: lines, depth: segment.depth)
     for lane in 0..<segment.lineCount * Table.wordsPerLine where !segment.words[lane].isVacant {
       Table.place(segment.words[lane], in: resized)
@@ -107,14 +107,18 @@ extension Table {
   /// Whether fewer than a third of the words have entries.
   @inline(__always) var isSparse: Bool { bytes > 24 &* count &+ 4096 }
 
-  /// Gives the segment of a hash fewer lines, if less than a third of its words have entries.
-  /// Without memory it stays as it is.
-  mutating func shrink(_ hash: UInt64) {
+  /// Gives the segment of a hash fewer lines, if less than a third of its words have entries; else
+  /// moves it, if it is in an evacuated window of the heap. Without memory it stays as it is.
+  mutating func tighten(_ hash: UInt64) {
     guard let directory, let fills else { return }
     let at = index(hash)
     let segment = directory[at]
     let fill = Int(fills[firstIndex(at, segment)])
-    if segment.lineCount <= 8 || segment.lineCount * 8 < fill * 3 { return }
+    if segment.lineCount <= 8 || segment.lineCount * 8 < fill * 3 {
+      guard let moved = Heap.moved(segment.words, lines: segment.lineCount) else { return }
+      set(Segment(moved, count: segment.lineCount, depth: segment.depth), at: at)
+      return Heap.give(segment.words)
+    }
     do throws(Failure) {
       try resize(at, segment, to: Table.lines(for: fill, atLast: nil))
     } catch {}
@@ -152,10 +156,10 @@ extension Table {
     let last = Table.linesAtLast(expected, depth: newDepth)
     let lowLines = Table.lines(for: total - high, atLast: last)
     let highLines = Table.lines(for: high, atLast: last)
-    let low = Segment(try Heap.takeLines(lowLines), count: lowLines, depth: newDepth)
+    let low = Segment(try Heap.takeLines(lowLines, seed: at), count: lowLines, depth: newDepth)
     let upper: Segment
     do throws(Failure) {
-      upper = Segment(try Heap.takeLines(highLines), count: highLines, depth: newDepth)
+      upper = Segment(try Heap.takeLines(highLines, seed: at), count: highLines, depth: newDepth)
     } catch {
       Heap.give(low.words)
       throw error

@@ -9,10 +9,10 @@ import Synchronization
 ///
 /// ARENAS. The heap is the process's, and has up to 17 arenas, each with a lock (HeapArena.swift).
 /// The caller's seed, from the key's hash, chooses the arena, not the thread: so memory that one
-/// thread frees is of use to each. Requests from 16 KB on, and tables, have an arena to themselves:
-/// a span that one of them leaves is there for the next one, whatever its key. The others go to one
-/// arena at first, and to two once 2 MB are in use, and so on, because each arena has pages that
-/// are not full. Memory goes back to the arena that it is from.
+/// thread frees is of use to each. Requests from 16 KB on have an arena to themselves: a span that
+/// one of them leaves is there for the next one, whatever its key. The others go to one arena at
+/// first, and to two once 2 MB are in use, and so on, because each arena has pages that are not
+/// full. Memory goes back to the arena that it is from.
 ///
 /// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
@@ -26,9 +26,9 @@ import Synchronization
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. When it is more by a 64th of
 /// what is in use and the room of the arenas (by half of that if there is a small memory tier), the
-/// heap is tight, until it is a quarter less. Then blocks move and leave whole pages free
-/// (HeapEvacuation.swift), and puts into the memory tiers look whether their tier has to pay: see
-/// Budget.
+/// heap is tight, until it is a quarter less. Then blocks and parts of tables move and leave whole
+/// pages free (HeapEvacuation.swift), and puts into the memory tiers look whether their tier has to
+/// pay: see Budget.
 ///
 /// HUGE PAGES. Background work makes huge pages of what stays in memory (HeapRegion.swift).
 ///
@@ -115,18 +115,16 @@ enum Heap {
     return arena(0).take(units(size))
   }
 
-  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them. They do not move, as
-  /// blocks do: in the other arenas they would keep windows in use (HeapEvacuation.swift). In a
-  /// small heap, where no review has windows evacuated, blocks fill the holes that they leave.
+  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes; `give` frees them.
   @inline(never)
-  static func takeLines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
+  static func takeLines(_ count: Int, seed: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let mask = state.pointee.mask.load(ordering: .relaxed)
     if mask < 0 { return try Allocation.lines(count) }
     if count > largest / 64 {
       guard count < 1 << 48, let memory = takeAlone(count &* 64 &+ 48) else { throw .noMemory }
       return memory + 48
     }
-    let arena = arena(hasSmallTiers ? 1 : 0)
+    let arena = arena(count > mostOfSmall / 64 ? 0 : 1 &+ seed & mask)
     guard let lines = arena.take(count &* 4 &+ 1, slack: 3) else { throw .noMemory }
     memset(lines, 0, count &* 64)
     return lines
@@ -172,6 +170,21 @@ enum Heap {
       let new = arena.take(units)
     else { return nil }
     memcpy(new, memory, units &* HeapSpan.unit &- HeapSpan.header)
+    return new
+  }
+
+  /// A copy of lines elsewhere, if they are in an evacuated window; nil: they stay, or there is no
+  /// memory. The caller gives the original.
+  @inline(never)
+  static func moved(
+    _ lines: UnsafeMutableRawPointer, lines count: Int
+  ) -> UnsafeMutableRawPointer? {
+    if state.pointee.mask.load(ordering: .relaxed) < 0 { return nil }
+    let span = HeapSpan(lines - HeapSpan.header)
+    guard span.units != 0, span.isEvacuated,
+      let new = HeapArena(of: span).take(count &* 4 &+ 1, slack: 3)
+    else { return nil }
+    memcpy(new, lines, count &* 64)
     return new
   }
 

@@ -137,7 +137,7 @@ struct HeapArena {
   func insert(_ span: HeapSpan, _ units: Int, dirty: HeapPages) {
     if units < 2 { return }
     var bin = HeapArena.bin(units)
-    if _slowPath(evacuations > 0) && span.isEvacuated {
+    if _slowPath(evacuations > 0) && span.isToHide(units) {
       span.hide()
       bin = HeapArena.hidden
     } else {

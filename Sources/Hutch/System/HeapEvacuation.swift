@@ -7,9 +7,11 @@ import Synchronization
 /// the pages, and few pages are free as a whole. Then each arena chooses the windows of its regions
 /// (`HeapRegion`) with the least in use, as many as have room in the holes of the others. While
 /// they are evacuated no request gets a span there: a free span of theirs is hidden, in a list of
-/// its own, when a request would get it or when it is freed. The memory tiers move the blocks that
-/// they find there (`Heap.moved`) as they go around their tables. A window with nothing in use
-/// is an ordinary one again, and a review gives its pages back.
+/// its own, when a request would get it or when it is freed. One that begins before such a window
+/// and ends in it is hidden too if it is small; of a large one, which may be nearly all of a
+/// region, requests get what is outside. The memory tiers move the blocks and the parts of their
+/// tables that they find there (`Heap.moved`) as they go around their tables. A window with nothing
+/// in use is an ordinary one again, and a review gives its pages back.
 ///
 /// A review chooses windows when the heap is tight, and another one ends the evacuation; or a tier
 /// that has evicted much begins and ends it (`MemoryTier.tighten`). At the end the hidden spans go
@@ -20,8 +22,9 @@ import Synchronization
 /// (`looseUnits`).
 ///
 /// So a garbage collector evacuates regions (Detlefs, Flood, Heller and Printezis, "Garbage-First
-/// Garbage Collection", 2004). Here tables are the roots: what moves is a block that a tier finds
-/// in its table, with the lock of its shard. All in this file is under the arena's lock.
+/// Garbage Collection", 2004). Here the shards are the roots: what moves is a block that a shard
+/// finds in its table, or a part of the table, with the shard's lock. All in this file is under the
+/// arena's lock.
 extension HeapArena {
   /// So many spans a request hides at most, to find one elsewhere.
   private static let mostHidden = 16
@@ -103,17 +106,34 @@ extension HeapArena {
   }
 
   /// A free span for a request, as `fit` finds it, but not in an evacuated window, unless `fit`
-  /// finds too many there. The end of one that begins in the window before may be: such spans stay
-  /// in their bins, because one of them may be nearly all of a region.
+  /// finds too many there.
   @inline(never)
   func fitElsewhere(_ units: Int) -> HeapSpan? {
     var left = HeapArena.mostHidden
     while let span = fit(units) {
-      if left == 0 || !span.isEvacuated { return span }
+      let all = span.units
+      if !span.isToHide(all) {
+        let outside = span.unitsOutside(all)
+        if outside >= units && outside < all { cut(span, all, to: outside) }
+        return span
+      }
+      if left == 0 { return span }
       putAgain(span)
       left &-= 1
     }
     return nil
+  }
+
+  /// Makes the end of a free span, which is in an evacuated window, one of its own. The request
+  /// that gets the end of the other part comes between the two.
+  private func cut(_ span: HeapSpan, _ units: Int, to outside: Int) {
+    let dirty = span.pages(units)
+    remove(span, units)
+    let end = span.after(outside)
+    end.set(units &- outside, isFree: true)
+    insert(end, units &- outside, dirty: dirty)
+    span.set(outside, isFree: true)
+    insert(span, outside, dirty: dirty)
   }
 
   /// Of a review, for requests of so many bytes since the last one.

@@ -99,6 +99,21 @@ struct HeapSpan {
     window.pointee.load(ordering: .relaxed) & HeapRegion.evacuated != 0
   }
 
+  /// Of a free span of so many units: those before the evacuated window in which it ends, if it
+  /// begins in another one; else all.
+  func unitsOutside(_ units: Int) -> Int {
+    let last = (offset &+ units &* HeapSpan.unit &- 1) / HeapRegion.windowSize
+    let lead = last &* HeapRegion.windowSize &- offset
+    let state = HeapRegion(region).window(last).pointee.load(ordering: .relaxed)
+    if lead <= 0 || state & HeapRegion.evacuated == 0 { return units }
+    return (lead &+ HeapSpan.unit - 1) / HeapSpan.unit
+  }
+
+  /// Whether no request gets a free span of so many units while windows are evacuated.
+  func isToHide(_ units: Int) -> Bool {
+    isEvacuated || units < HeapSpan.large && unitsOutside(units) < units
+  }
+
   /// So many units more of its window are in use. True: the window was evacuated, and is empty; it
   /// is an ordinary one again.
   @inline(__always)
