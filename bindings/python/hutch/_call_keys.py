@@ -113,12 +113,6 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
     if enum is not None and isinstance(value, enum.Enum):
         # A flag of several bits or of unknown ones can have no name.
         return repr(value.name) if value.name is not None else literal(value.value, True)
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return "".join(literal(item, typed) + "," for item in value)
-    dataclasses = sys.modules.get("dataclasses")
-    if dataclasses is not None and dataclasses.is_dataclass(kind):
-        fields = (f.name for f in dataclasses.fields(value))
-        return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         # An array of another class may have more than its items: a unit, or a mask.
@@ -127,6 +121,12 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         if is_whole and not value.dtype.hasobject:
             digest = _sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
             return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return "".join(literal(item, typed) + "," for item in value)
+    dataclasses = sys.modules.get("dataclasses")
+    if dataclasses is not None and dataclasses.is_dataclass(kind):
+        fields = (f.name for f in dataclasses.fields(value))
+        return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     return None
 
 
