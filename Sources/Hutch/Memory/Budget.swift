@@ -223,10 +223,10 @@ struct Budget: ~Copyable {
     // Small tiers do not pay for what others have left.
     let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
     let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
-    // The base of a small tier has what the heap may keep. Evictions leave holes, and the lower the
-    // limit of a small tier is, the more of them.
+    // The base of a small tier has what the heap may keep. Its limit falls a 16th below that at
+    // most: evictions leave holes too, which puts close slowly. It would fall because it falls.
     let (free, most) =
-      paysAll ? (limit / 64, limit / 4) : (limit / 32 + UInt64(Budget.small), base / 2)
+      paysAll ? (limit / 64, limit / 16) : (limit / 32 + UInt64(Budget.small), base / 2)
     let least = base - min(most, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     let target = min(least, before + charge / 4)

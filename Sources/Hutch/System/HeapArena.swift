@@ -241,8 +241,9 @@ struct HeapArena {
     }
     let region = span.region
     if !dirty.isEmpty { giveBack(dirty, of: region) }
-    // A small arena gets a 64th of what it has.
-    let pages = min(HeapArena.mostPagesAhead, used / (64 * HeapSpan.page) &+ 1)
+    // A small arena gets a 64th of what it has, a request of some pages those alone.
+    let pages = units &- rest > HeapSpan.large
+      ? 0 : min(HeapArena.mostPagesAhead, used / (64 * HeapSpan.page) &+ 1)
     let wanted = HeapPages(from: max(left.from, left.to &- pages), to: end)
     // MADV_POPULATE_WRITE, since Linux 5.14.
     madvise(region + wanted.from &* HeapSpan.page, wanted.count &* HeapSpan.page, 23)
