@@ -227,19 +227,27 @@ def test_registered_classes_in_documents(pure):
         assert type(decode_value(*written)["pairs"][0]) is Pair
 
 
-@pytest.mark.parametrize("values", [[1, 2, None], {1: 2, 2: None}])
-def test_a_container_that_changes_while_it_is_written(values):
+@contextlib.contextmanager
+def acting_when_read(name, act):
+    """An object of a dataclass that is registered within; to read its field calls act."""
+
     @dataclasses.dataclass
-    class Emptying:
+    class Acting:
         number: int = 1
 
         def __getattribute__(self, name):
             if name == "number":
-                values.clear()
+                act()
             return object.__getattribute__(self, name)
 
-    with registered(Emptying, "tests.Emptying"):
-        values[2] = Emptying()
+    with registered(Acting, name):
+        yield Acting()
+
+
+@pytest.mark.parametrize("values", [[1, 2, None], {1: 2, 2: None}])
+def test_a_container_that_changes_while_it_is_written(values):
+    with acting_when_read("tests.Emptying", values.clear) as emptying:
+        values[2] = emptying
         with contextlib.suppress(RuntimeError):  # Of a dict that changes during an iteration.
             read = decode_value(*encode_value((values, 1)))
             assert read[1] == 1
@@ -261,19 +269,13 @@ def test_what_is_no_value_is_refused_at_every_place(pure, inner):
 
 
 def test_an_interrupt_ends_the_call(cache):
-    @dataclasses.dataclass
-    class Interrupting:
-        number: int = 1
+    def interrupt():
+        raise KeyboardInterrupt
 
-        def __getattribute__(self, name):
-            if name == "number":
-                raise KeyboardInterrupt
-            return object.__getattribute__(self, name)
-
-    with registered(Interrupting, "tests.Interrupting"):
+    with acting_when_read("tests.Interrupting", interrupt) as interrupting:
         for call in encode_value, lambda value: cache.set("a", value):
             with pytest.raises(KeyboardInterrupt):
-                call([Interrupting()])
+                call([interrupting])
     assert "a" not in cache
 
 

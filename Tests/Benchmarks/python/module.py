@@ -283,22 +283,15 @@ def recipes(module: ModuleType, path: str) -> Times:
     yield "memoize, hit", COUNT, lambda: [of_int(number) for number in numbers]
     of_text("a", deep=True)
     yield "memoize, list", COUNT, lambda: [of_text("a", deep=True) for number in numbers]
-    lock = module.Lock(cache, "lock")
+    for name in "Lock", "RLock":
+        lock = getattr(module, name)(cache, name)
 
-    def locked() -> None:
-        for _ in numbers:
-            with lock:
-                pass
+        def locked(lock: Any = lock) -> None:
+            for _ in numbers:
+                with lock:
+                    pass
 
-    yield "Lock", COUNT, locked
-    rlock = module.RLock(cache, "rlock")
-
-    def locked_again() -> None:
-        for _ in numbers:
-            with rlock:
-                pass
-
-    yield "RLock", COUNT, locked_again
+        yield name, COUNT, locked
     averager = module.Averager(cache, "average")
     yield "Averager.add", COUNT, lambda: [averager.add(0.5) for _ in numbers]
     yield "Averager.get", COUNT, lambda: [averager.get() for _ in numbers]
