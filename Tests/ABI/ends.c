@@ -312,7 +312,9 @@ TEST(a_cache_without_workers_may_be_given_up_by_a_completion) {
 
 typedef struct clearing {
   hutch_cache *cache;
+  hutch_task *task;
   atomic_bool begun;
+  atomic_bool closed;
 } clearing;
 
 /* Runs until a close of the cache has begun. */
@@ -324,8 +326,17 @@ static void await_close(void *context, const hutch_event *event) {
   while (hutch_count(c->cache, &count) != HUTCH_CLOSED) usleep(100);
 }
 
+/* Runs until a close of the cache has returned. */
+static void await_closed(void *context, const hutch_event *event) {
+  (void)event;
+  clearing *c = context;
+  atomic_store(&c->begun, true);
+  while (!atomic_load(&c->closed)) usleep(100);
+}
+
 static void *clear_as_task(void *context) {
-  CHECK_OK(hutch_clear_async(((clearing *)context)->cache, NULL, NULL));
+  clearing *c = context;
+  CHECK_OK(hutch_clear_async(c->cache, NULL, &c->task));
   return NULL;
 }
 
@@ -343,8 +354,36 @@ TEST(without_workers_a_close_carries_out_a_clear_that_is_being_submitted) {
     while (!atomic_load(&c.begun)) usleep(100);
     CHECK_OK(hutch_close(c.cache));
     CHECK(pthread_join(thread, NULL) == 0);
+    hutch_task_release(c.task);
     hutch_cache_release(c.cache);
   }
+}
+
+/* A close that has reached its deadline ends the store before the clear has begun. */
+TEST(a_clear_that_a_close_did_not_wait_for_fails) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  options.close_deadline = 1;
+  clearing c = {.cache = open_cache(directory.text, &options)};
+  CHECK_OK(put_text(c.cache, "kept", "value"));
+  CHECK_OK(hutch_set_listener(c.cache, HUTCH_EVENT_WILL_CLEAR, await_closed, &c, NULL));
+  hutch_cache_retain(c.cache);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, clear_as_task, &c) == 0);
+  while (!atomic_load(&c.begun)) usleep(100);
+  CHECK_STATUS(HUTCH_TIMED_OUT, hutch_close(c.cache));
+  atomic_store(&c.closed, true);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_OK(hutch_task_wait(c.task, HUTCH_FOREVER));
+  uint32_t state;
+  hutch_status result;
+  CHECK_OK(hutch_task_status(c.task, &state, &result));
+  CHECK_STATUS(HUTCH_CLOSED, result);
+  hutch_task_release(c.task);
+  hutch_cache_release(c.cache);
+  c.cache = open_cache(directory.text, NULL);
+  CHECK_EQUAL(1, count_of(c.cache));
+  CHECK_OK(hutch_close(c.cache));
 }
 
 /* ------------------------------------------------------ queues given up */

@@ -215,10 +215,9 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     let total =
       task.extras.pointee.progress == nil ? 0 : (try? cache.count(in: scope)) ?? 0
     _ = report(task, 0, total)
-    if let clear = pointee.clear {
-      pointee.clear = nil
-      try cache.finish(clear, in: scope)
-    }
+    guard let clear = pointee.clear else { throw .closed }
+    pointee.clear = nil
+    try cache.finish(clear, in: scope)
     _ = report(task, total, total)
   }
 

@@ -134,7 +134,7 @@ extension Cache {
     return try hand(task) { (task) throws(Failure) in
       let status = try tasks.submit(task, spec)
       guard status == .done else { return status }
-      // An opening that can be used has a store that is open.
+      // Nil if a close has ended the store meanwhile, after its deadline: the task fails.
       operation.pointee.clear = try? submitClear(in: scope, isTask: true)
       tasks.startHeld(task)
       return status
