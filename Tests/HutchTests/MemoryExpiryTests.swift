@@ -128,6 +128,47 @@ import Testing
     expect(after > bench.hand.now - 120_000_000_000 && after <= bench.hand.now)
   }
 
+  /// A slab that has shrunk has the chunks alone that have a slot in use. Their slots keep what they
+  /// have, and the chunks that come anew are as the first ones were.
+  @Test func slabsShrinkToTheChunksInUse() throws {
+    var random = Random(seed: testSeed)
+    var slab = Slab(counts: Bool.random(using: &random))
+    var hashes: [UInt32: UInt32] = [:]
+    var most = 0
+    for _ in 0..<60 {
+      let isMore = Bool.random(using: &random)
+      for _ in 0..<Int.random(in: 0..<2000, using: &random) {
+        if isMore {
+          let next = try slab.reserve()
+          let hash = UInt32.random(in: 0...UInt32.max, using: &random) & ~1
+          let slot = slab.take(hash)
+          expect(slot == next && hashes[slot.number] == nil && slab.times(slot) == nil)
+          hashes[slot.number] = hash
+        } else if let slot = hashes.first {
+          hashes[slot.key] = nil
+          slab.give(back: Slot(slot.key))
+        }
+      }
+      if !isMore {
+        // A range of slots, as they leave in the order in which they came.
+        let from = UInt32.random(in: 0..<4096, using: &random)
+        for number in from..<from + 1500 where hashes.removeValue(forKey: number) != nil {
+          slab.give(back: Slot(number))
+        }
+      }
+      most = max(most, slab.bytes)
+      slab.shrink()
+      let chunks = Set(hashes.keys.map { $0 >> 8 }).count
+      expect(slab.bytes == chunks * Slab.bytesPerChunk * (slab.counts ? 2 : 1))
+      expect(hashes.allSatisfy { slab[Slot($0)].pointee.hash == $1 })
+      if let violation = slab.violation() {
+        Issue.record("\(violation) (seed \(testSeed))")
+        return
+      }
+    }
+    expect(slab.bytes < most)
+  }
+
   /// The bounds below which a slab searches nothing hold at every moment, and a search that has
   /// been around knows the earliest time exactly.
   @Test func noEntryIsDueBeforeItsBounds() throws {

@@ -14,8 +14,9 @@ import Synchronization
 /// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
 /// do the times of entries that only the tier's ages end, which no charge has, by what they are
 /// more than a 32nd of the limit.
-/// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits. New limits pay
-/// for idle slots and words at once. A put lowers the limit to at most its own charge below what is
+/// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; and they give
+/// back slots whose neighbours are idle too (`Slab.shrink`). New limits pay for idle slots and words
+/// at once. A put lowers the limit to at most its own charge below what is
 /// held, so each evicts a little more for a while, and none much. It raises it by at most a quarter
 /// of its charge. The limit in force is at least a half of the limit, and all of it once an entry
 /// came with a cost of its own, which need not be bytes.

@@ -95,6 +95,7 @@ extension MemoryTier {
       for index in 0..<shardCount { retime(index, at: at) }
     }
     evictToLimits(at: at)
+    shrink()
     let bytesPerEntry = with(index: 0) { $0.entries.bytesPerEntry }
     if budget.payIdle(budget.idle(bytesPerEntry)) { evictToLimits(at: at) }
     tighten { true }
@@ -120,6 +121,16 @@ extension MemoryTier {
   private func removeAbove(_ largest: UInt64, at: Moment) {
     for index in 0..<shardCount {
       removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
+    }
+  }
+
+  /// Gives the slots back that no entry uses, as far as whole chunks are free.
+  func shrink() {
+    for index in 0..<shardCount {
+      withSlice(of: index) { shard in
+        shard.entries.slab.shrink()
+        shard.review(budget, 0)
+      }
     }
   }
 

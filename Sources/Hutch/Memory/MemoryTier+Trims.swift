@@ -54,6 +54,7 @@ private final class Trim {
       remove(spec.kind, above: TrimSpec.rank(ofTime: time))
     }
     if removed > 0 && !isStopped {
+      tier.shrink()
       tier.tighten {
         pause()
         return !isStopped

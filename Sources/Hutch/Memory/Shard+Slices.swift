@@ -211,6 +211,7 @@ extension Shard {
       entries.slab.tighten(from: hash, to: next)
       lines -= 1
     }
+    if next == nil { entries.slab.shrink() }
     return next
   }
 

@@ -15,6 +15,9 @@ struct Slot: Equatable {
 /// the others two, and a count of uses: 16 bytes. Addressed by number, so links are 4 bytes and
 /// stay good as the slab grows, which it does 256 slots at a time.
 ///
+/// A chunk keeps a list of its free slots, and the slab one of the chunks that have any. So a chunk
+/// of which no slot is in use is known, and `shrink` gives it back.
+///
 /// Times stand beside the slots of a chunk, and only if one of its entries may expire. So that a
 /// search for what has expired costs nothing while nothing has, each chunk has a lower bound of
 /// its times (no entry of it is due before), and the slab one of all chunks. To set a time lowers
@@ -23,7 +26,7 @@ struct Slot: Equatable {
 struct Slab: ~Copyable {
   struct Entry {
     /// The upper half of the entry's hash within the shard, but for the lowest bit, which is a
-    /// mark of the policy's. Of a free slot: the next free one.
+    /// mark of the policy's. Of a free slot: the place of the next free one in its chunk.
     var hash: UInt32
     var link: ForwardLink
 
@@ -47,24 +50,33 @@ struct Slab: ~Copyable {
   private static var bytesOfTimes: Int { chunkSize * MemoryLayout<Times>.stride }
 
   private struct Chunk {
-    var entries: UnsafeMutableRawPointer
+    /// Nil: it has been given back.
+    var entries: UnsafeMutableRawPointer?
     var times: UnsafeMutablePointer<Times>?
     /// At most the least `due` among `times`.
     var due = Record.never
+    /// The place of the first free slot, if there is one.
+    var firstFree: UInt16 = 0
+    var freeCount = UInt16(Slab.chunkSize)
+    /// The next one that has free slots, or the next one that has been given back.
+    var next: UInt32
   }
 
   /// The bytes of a slot: an `Entry`; or a hash, `Links` and a count of uses.
   private let slotSize: Int
   private var chunks: UnsafeMutablePointer<Chunk>?
+  /// With those that have been given back.
   private(set) var chunkCount = 0
   private var chunkRoom = 0
   /// Of the chunks and their times.
   private(set) var bytes = 0
   /// On average, rounded down. 0: there is no chunk.
   private(set) var bytesPerSlot = 0
-  private var firstFree = Slot.none
-  /// Slots from here on have never been used.
-  private var used = 0
+  /// The first chunk that has free slots. All ones: none.
+  private var firstFree = UInt32.max
+  /// The first chunk that has been given back, likewise, and how many have.
+  private var firstGone = UInt32.max
+  private var goneCount = 0
   /// At most the least `due` of all times.
   private(set) var earliestDue = Record.never
   /// The chunk that the search for expired entries looks at next.
@@ -83,16 +95,13 @@ struct Slab: ~Copyable {
   var counts: Bool { slotSize > MemoryLayout<Entry>.stride }
 
   deinit {
-    for i in 0..<chunkCount {
-      Heap.give(chunks.unsafelyUnwrapped[i].entries)
-      if let times = chunks.unsafelyUnwrapped[i].times { Heap.give(times) }
-    }
+    for i in 0..<chunkCount { Slab.give(chunks.unsafelyUnwrapped[i]) }
     free(chunks)
   }
 
   @inline(__always)
   private func raw(_ slot: Slot) -> UnsafeMutableRawPointer {
-    chunks.unsafelyUnwrapped[Int(slot.number &>> 8)].entries
+    chunks.unsafelyUnwrapped[Int(slot.number &>> 8)].entries.unsafelyUnwrapped
       + Int(slot.number & 255) &* slotSize
   }
 
@@ -186,8 +195,36 @@ struct Slab: ~Copyable {
     searched += 1
   }
 
-  /// The bounds' invariant that does not hold, or nil. For tests.
+  /// The invariant that does not hold, or nil. For tests.
   func violation() -> StaticString? {
+    violationOfBounds() ?? violationOfLists()
+  }
+
+  private func violationOfLists() -> StaticString? {
+    var withFree = 0
+    var number = firstFree
+    while number != .max && withFree <= chunkCount {
+      let chunk = chunk(number).pointee
+      withFree += 1
+      if chunk.entries == nil { return "a chunk that has been given back has free slots" }
+      if chunk.freeCount == 0 { return "a chunk without free slots is on their list" }
+      var place = UInt32(chunk.firstFree)
+      for _ in 1..<max(1, chunk.freeCount) where place < Slab.chunkSize {
+        place = self[Slot(number &<< 8 | place)].pointee.hash
+      }
+      if place >= Slab.chunkSize { return "a list of free slots is too short" }
+      number = chunk.next
+    }
+    var gone = 0
+    for i in 0..<chunkCount {
+      let chunk = chunks.unsafelyUnwrapped[i]
+      if chunk.entries == nil { gone += 1 } else if chunk.freeCount > 0 { withFree -= 1 }
+    }
+    if withFree != 0 { return "the list of chunks with free slots is wrong" }
+    return gone == goneCount ? nil : "the count of chunks that have been given back is wrong"
+  }
+
+  private func violationOfBounds() -> StaticString? {
     for chunk in 0..<chunkCount {
       guard let times = chunks.unsafelyUnwrapped[chunk].times else { continue }
       for i in 0..<Slab.chunkSize {
@@ -202,41 +239,54 @@ struct Slab: ~Copyable {
     return nil
   }
 
+  // MARK: slots
+
   /// The slot that `take` will give. Fails, with nothing changed, if there is no room for it.
   mutating func reserve() throws(Failure) -> Slot {
-    if !firstFree.isNone { return firstFree }
-    if used == chunkCount * Slab.chunkSize { try addChunk() }
-    return Slot(UInt32(truncatingIfNeeded: used))
+    if !hasRoom { try addChunk() }
+    return Slot(firstFree &<< 8 | UInt32(chunk(firstFree).pointee.firstFree))
   }
 
   /// Whether `take` has a slot.
   @inline(__always)
-  var hasRoom: Bool { !firstFree.isNone || used < chunkCount &* Slab.chunkSize }
+  var hasRoom: Bool { firstFree != .max }
 
   @inline(__always)
   mutating func take(_ hash: UInt32) -> Slot {
-    let slot: Slot
-    if firstFree.isNone {
-      slot = Slot(UInt32(truncatingIfNeeded: used))
-      used &+= 1
-    } else {
-      slot = firstFree
-      firstFree = Slot(self[slot].pointee.hash)
-    }
-    self[slot].pointee.hash = hash & ~1
+    let chunk = chunk(firstFree)
+    let slot = Slot(firstFree &<< 8 | UInt32(chunk.pointee.firstFree))
+    let entry = self[slot]
+    chunk.pointee.firstFree = UInt16(truncatingIfNeeded: entry.pointee.hash)
+    chunk.pointee.freeCount &-= 1
+    if chunk.pointee.freeCount == 0 { firstFree = chunk.pointee.next }
+    entry.pointee.hash = hash & ~1
     return slot
   }
 
   /// A slot without times.
   @inline(__always)
   mutating func give(back slot: Slot) {
-    self[slot].pointee.hash = firstFree.number
-    firstFree = slot
+    let number = slot.number &>> 8
+    let chunk = chunk(number)
+    self[slot].pointee.hash = UInt32(chunk.pointee.firstFree)
+    chunk.pointee.firstFree = UInt16(truncatingIfNeeded: slot.number & 255)
+    if chunk.pointee.freeCount == 0 {
+      chunk.pointee.next = firstFree
+      firstFree = number
+    }
+    chunk.pointee.freeCount &+= 1
   }
+
+  @inline(__always)
+  private func chunk(_ number: UInt32) -> UnsafeMutablePointer<Chunk> {
+    chunks.unsafelyUnwrapped + Int(number)
+  }
+
+  // MARK: chunks
 
   /// Makes room for the times of a slot's chunk.
   mutating func reserveTimes(_ slot: Slot) throws(Failure) {
-    let chunk = chunks.unsafelyUnwrapped + Int(slot.number >> 8)
+    let chunk = chunk(slot.number &>> 8)
     if chunk.pointee.times != nil { return }
     let times = try Heap.takeLines(Slab.bytesOfTimes / 64, seed: chunkCount).bindMemory(
       to: Times.self, capacity: Slab.chunkSize)
@@ -253,26 +303,76 @@ struct Slab: ~Copyable {
     }
     for index in place(from)..<(to.map(place) ?? chunkCount) {
       let chunk = chunks.unsafelyUnwrapped + index
-      let entries = chunk.pointee.entries
-      if let moved = Heap.moved(entries, lines: Slab.chunkSize * slotSize / 64) {
-        chunk.pointee.entries = moved
-        Heap.give(entries)
+      if let entries = chunk.pointee.entries {
+        chunk.pointee.entries = Slab.moved(entries, Slab.chunkSize * slotSize)
       }
-      guard let times = chunk.pointee.times else { continue }
-      if let moved = Heap.moved(times, lines: Slab.bytesOfTimes / 64) {
-        chunk.pointee.times = moved.assumingMemoryBound(to: Times.self)
-        Heap.give(times)
+      if let times = chunk.pointee.times {
+        chunk.pointee.times = Slab.moved(times, Slab.bytesOfTimes)
+          .assumingMemoryBound(to: Times.self)
       }
     }
   }
 
-  /// A chunk, or the times of one, have come.
-  private mutating func count(_ more: Int) {
-    bytes += more
-    bytesPerSlot = bytes / (chunkCount * Slab.chunkSize)
+  private static func moved(
+    _ memory: UnsafeMutableRawPointer, _ bytes: Int
+  ) -> UnsafeMutableRawPointer {
+    guard let moved = Heap.moved(memory, lines: bytes / 64) else { return memory }
+    Heap.give(memory)
+    return moved
   }
 
+  /// Gives the chunks back of which no slot is in use.
+  mutating func shrink() {
+    var next = firstFree
+    firstFree = .max
+    while next != .max {
+      let number = next
+      let chunk = chunk(number)
+      next = chunk.pointee.next
+      if chunk.pointee.freeCount < Slab.chunkSize {
+        chunk.pointee.next = firstFree
+        firstFree = number
+      } else {
+        Slab.give(chunk.pointee)
+        bytes -= Slab.chunkSize * slotSize + (chunk.pointee.times == nil ? 0 : Slab.bytesOfTimes)
+        chunk.pointee = Chunk(next: firstGone)
+        firstGone = number
+        goneCount += 1
+      }
+    }
+    count(0)
+  }
+
+  private static func give(_ chunk: Chunk) {
+    if let entries = chunk.entries { Heap.give(entries) }
+    if let times = chunk.times { Heap.give(times) }
+  }
+
+  /// So many bytes of chunks, or of their times, have come.
+  private mutating func count(_ more: Int) {
+    bytes += more
+    bytesPerSlot = bytes / max(1, (chunkCount - goneCount) * Slab.chunkSize)
+  }
+
+  /// A chunk whose slots are all free. It gets the number of one that has been given back, if there
+  /// is one. Fails with nothing changed.
   private mutating func addChunk() throws(Failure) {
+    if firstGone == .max { try addNumber() }
+    let number = firstGone
+    let chunk = chunk(number)
+    let entries = try Heap.takeLines(Slab.chunkSize * slotSize / 64, seed: Int(number))
+    firstGone = chunk.pointee.next
+    goneCount -= 1
+    chunk.pointee = Chunk(entries: entries, next: firstFree)
+    firstFree = number
+    for place in 0..<UInt32(Slab.chunkSize) {
+      self[Slot(number &<< 8 | place)].pointee.hash = place &+ 1
+    }
+    count(Slab.chunkSize * slotSize)
+  }
+
+  /// Makes room for a chunk that has none yet.
+  private mutating func addNumber() throws(Failure) {
     guard chunkCount < ForwardLink.slotLimit / Slab.chunkSize else { throw .noMemory }
     if chunkCount == chunkRoom {
       let room = max(4, chunkRoom * 2)
@@ -282,9 +382,9 @@ struct Slab: ~Copyable {
       chunks = more
       chunkRoom = room
     }
-    chunks.unsafelyUnwrapped[chunkCount] = Chunk(
-      entries: try Heap.takeLines(Slab.chunkSize * slotSize / 64, seed: chunkCount), times: nil)
+    chunks.unsafelyUnwrapped[chunkCount] = Chunk(next: firstGone)
+    firstGone = UInt32(truncatingIfNeeded: chunkCount)
     chunkCount += 1
-    count(Slab.chunkSize * slotSize)
+    goneCount += 1
   }
 }
