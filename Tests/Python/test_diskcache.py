@@ -101,6 +101,22 @@ def test_keys_with_types_and_markers(cache):
     assert repr(UNKNOWN) == "UNKNOWN"
 
 
+class Outer:
+    class Inner:
+        pass
+
+
+def test_types_in_keys(cache):
+    keys = [args_to_key(("f",), (each,), {}, True, ()) for each in (None, 1)]
+    keys += [("f", Outer), ("f", Outer.Inner), ("f", collections.OrderedDict)]
+    for key in keys:
+        cache[key] = 1
+    assert list(cache) == keys
+    gone = type("Gone", (), {})
+    cache[gone] = 1
+    assert list(cache)[-1] == ("hutch.diskcache.type", __name__, "Gone")
+
+
 @dataclasses.dataclass
 class Point:
     x: int

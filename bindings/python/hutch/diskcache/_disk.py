@@ -310,10 +310,18 @@ def _restored(key: Any) -> Any:
     if len(key) == 2 and key[0] == _CONSTANT:
         return ENOVAL if key[1] == "ENOVAL" else UNKNOWN
     if len(key) == 3 and key[0] == _TYPE:
-        module = sys.modules.get(key[1])
-        found: Any = None if module is None else vars(module).get(key[2])
-        return found if isinstance(found, type) else key
+        return _named_type(key[1], key[2]) or key
     return tuple(map(_restored, key)) if tuple in map(type, key) else key
+
+
+def _named_type(module: Any, name: Any) -> type | None:
+    """The type, if it is imported. No code of its module runs."""
+    if (module, name) == ("builtins", "NoneType"):
+        return type(None)
+    found: Any = sys.modules.get(module) if isinstance(module, str) else None
+    for part in name.split(".") if isinstance(name, str) else ():
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) else None
 
 
 class PickleDisk(Disk):
