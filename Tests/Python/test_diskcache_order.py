@@ -542,6 +542,19 @@ def test_a_pull_that_is_undone_is_still_in_the_queue(cache):
     assert cache.pull() == (None, None)
 
 
+def test_a_queue_that_has_no_number_left(cache):
+    cache[0], cache[1] = "stays", "the queue's"
+    with pytest.raises(OverflowError, match="front"):
+        cache.push("no place", side="front")
+    assert list(cache) == [0, 1]
+    assert (cache[0], cache.pull()) == ("stays", (1, "the queue's"))
+    cache[999_999_999_999_998] = "last"
+    with pytest.raises(OverflowError, match="back"):
+        cache.push("no place")
+    assert cache.push("before", side="front") == 999_999_999_999_997
+    assert [cache.pull()[1] for _ in range(2)] == ["before", "last"]
+
+
 def test_a_fanout_cache_waits_for_another_writer_to_remove_many(tmp_path):
     fanout = diskcache.FanoutCache(tmp_path, shards=1, timeout=0)
     shard = fanout._shards[0]

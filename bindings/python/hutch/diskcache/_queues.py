@@ -12,7 +12,7 @@ from typing import Any
 
 from ._base import has_expired
 from ._entries import Entries, end_of, shaped
-from ._keys import QUEUE_START, hutch_key, queue_key, queue_place
+from ._keys import QUEUE_END, QUEUE_START, hutch_key, queue_key, queue_place
 from ._record import Record
 from ._store import Store
 
@@ -47,6 +47,8 @@ class Queues(Entries):
                     number = high = high + 1
                 else:
                     number = low = low - 1
+                if not 0 < number < QUEUE_END:
+                    raise OverflowError(f"the queue has no key at its {side} any more")
                 # Wider before the entry is there: a kill in between loses no entry.
                 store.state.set_bounds(prefix, low, high)
                 key = queue_key(prefix, number)
@@ -54,7 +56,7 @@ class Queues(Entries):
                 place = store.ends.give(store)
                 record = Record(mode, stored, place, expires, tag, filename, size)
                 if not self.cull_limit or not has_expired(record):
-                    self._write(store, name, record, store.find(name))
+                    self._write(store, name, record, None)  # It is beyond the bounds.
                     is_written = True
                     self._count_access(store, name, True)
                     self._cull_some(store)
@@ -117,8 +119,7 @@ class Queues(Entries):
                     continue
                 if remove:
                     self._drop(store, name, record)
-                    if store.undo is None:  # Else the entry may come back.
-                        low, high = (low + 1, high) if side == "front" else (low, high - 1)
+                    low, high = (low + 1, high) if side == "front" else (low, high - 1)
                 store.state.set_bounds(prefix, low, high)
                 return shaped((key, value), record, expire_time, tag)
 
