@@ -124,12 +124,20 @@ def _of(kind: type, content: Any) -> Any:
     return content
 
 
+def _keep(tag: int, kind: Any) -> None:
+    """From now on the accelerator makes these itself; not of a class that stands in for Python's
+    own for a while, as in tests that set the clock."""
+    if not kind.__flags__ & tags._HEAP_TYPE:
+        MAKERS[~tag] = kind.fromisoformat
+
+
 def _zoned(content: Any) -> Any:
     import datetime
 
     made = datetime.datetime.fromisoformat(_of(str, content))
     if made.tzinfo is None:
         raise Unreadable("a time without its offset")
+    _keep(tags.NAIVE, datetime.datetime)
     return made
 
 
@@ -144,6 +152,7 @@ def _naive(content: Any) -> Any:
         made = made.replace(fold=fold)
     if made.tzinfo is not None:
         raise Unreadable("a time with an offset where none belongs")
+    _keep(tags.NAIVE, datetime.datetime)
     if zone is not None:
         from zoneinfo import ZoneInfo
 
@@ -154,6 +163,7 @@ def _naive(content: Any) -> Any:
 def _date(content: Any) -> Any:
     import datetime
 
+    _keep(tags.DATE, datetime.date)
     return datetime.date.fromisoformat(_of(str, content))
 
 
@@ -173,6 +183,7 @@ def _delta(content: Any) -> Any:
 def _decimal(content: Any) -> Any:
     import decimal
 
+    MAKERS[~tags.DECIMAL] = decimal.Decimal
     return decimal.Decimal(_of(str, content))
 
 
@@ -278,6 +289,8 @@ def _scalar(content: Any) -> Any:
     return _plain(data, dtype)[0]
 
 
+# By the tag. By the tag's complement there is what makes an object of a text alone: the accelerator
+# calls it itself, once the module that has it is imported.
 MAKERS: dict[int, Callable[[Any], Any]] = {
     2: lambda content: int.from_bytes(_of(bytes, content), "big"),
     3: lambda content: ~int.from_bytes(_of(bytes, content), "big"),
