@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import decimal
 import functools
 import gc
 import inspect
@@ -27,6 +28,8 @@ import hutch
 import pytest
 from conftest import CHARACTERS, IS_INSTALLED, ROOT, Clock
 from hutch import _accelerator, _structs
+from hutch._cbor import NAIVE, Unreadable, dumps
+from hutch._cbor_read import MAKERS, _Reader, loads
 from hutch._codec import key_from_bytes
 from hutch._entries import SlowEntries
 from hutch._library import lib
@@ -769,6 +772,9 @@ def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
                     assert [key for key, _ in pairs] == expected
                     assert {of for key, of in pairs if key != "bytes"} == {b"py:str"}
                     assert dict(pairs)["bytes"] == b""
+                    sizes = call(number, 2, key_from_bytes)
+                    assert [key for key, _ in sizes] == expected
+                    assert dict(sizes)["bytes"] == 16 and dict(sizes)["1"] == 4
                     for most in 0, 1, 256, 300, len(expected), 10_000:
                         assert call(number, False, key_from_bytes, most) == expected[:most]
         with pytest.raises(hutch.ClosedError):
@@ -777,6 +783,55 @@ def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
             cache._all_keys(99, False, key_from_bytes)
         with pytest.raises((TypeError, ValueError)):
             cache._all_keys(None, False, key_from_bytes, "many")
+
+
+def read_twice(data):
+    """What both readers make of these bytes: the value's repr, or that there is none."""
+
+    def read(data):
+        reader = _Reader(data)
+        value = reader.read(0)
+        return value if reader.place == len(data) else 1 / 0
+
+    found = []
+    for call in loads, read:
+        try:
+            found.append(repr(call(data)))
+        except (Unreadable, ValueError, TypeError, ArithmeticError):
+            found.append("none")
+    return found
+
+
+def test_texts_of_dates_and_times_are_read_as_by_python():
+    """A character or a byte is another one, in values that C reads by their text alone."""
+    moment = datetime.datetime(2026, 5, 1, 12, 30, 59)
+    zone = datetime.timezone(-datetime.timedelta(hours=5, minutes=30))
+    odd = datetime.timezone(datetime.timedelta(hours=1, seconds=7))
+    values = [moment, moment.replace(microsecond=7), moment.replace(fold=1), moment.date()]
+    values += [each.replace(tzinfo=of) for each in values[:2] for of in (zone, odd)]
+    values += [decimal.Decimal("-1.50E+7"), moment.time(), datetime.timedelta(1, 2, 3)]
+    for value in values:
+        data = dumps(value)
+        assert read_twice(data) == [repr(value)] * 2
+        for at in range(len(data)):
+            for byte in b"0:+-.TZ \x00\x18\x1a\x20\x60\x73\x78\x83\xe9\xf6":
+                first, second = read_twice(data[:at] + bytes([byte]) + data[at + 1 :])
+                assert first == second
+            first, second = read_twice(data[:at])
+            assert first == second == "none"
+    # A tag without a function of its own, whose complement is another's tag.
+    assert read_twice(b"\xdb\xff\xff\xff\xff\xff\xff\xfc\x13" + b"\x6a2026-05-01") == ["none"] * 2
+
+
+def test_a_class_of_a_test_makes_no_datetimes_later(monkeypatch):
+    """A class that stands in for datetime.datetime makes no values once it is gone."""
+    real = datetime.datetime
+    data = dumps((real(2026, 5, 1), real(2026, 5, 1, tzinfo=datetime.timezone.utc)))
+    monkeypatch.delitem(MAKERS, ~NAIVE, raising=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(datetime, "datetime", type("Fake", (real,), {}))
+        assert {type(each) for each in loads(data)} == {datetime.datetime}
+    assert {type(each) for each in loads(data)} == {real}
 
 
 def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):

@@ -31,6 +31,9 @@ Order = Literal["insertion", "access"]
 _ORDERS = {"insertion": 1, "access": 2}
 _DESCENDING = 256
 
+EXTENDED, SIZES = 1, 2
+"""What _all_keys can find beside the keys."""
+
 
 def number_of(order: Order | None, reverse: bool) -> int | None:
     """The number of an order; None: no order."""
@@ -218,13 +221,18 @@ class Walks:
             yield item
 
     def _all_keys(
-        self, order: int | None, wants_extended: bool, _: Any, most: int | None = None
+        self, order: int | None, wanted: int, _: Any, most: int | None = None
     ) -> list[Any]:
         """See the accelerator's."""
         found: list[Any] = []
+        info = _structs.EntryInfo()
         for cursor, key in islice(self._steps(order), most):
-            if not wants_extended:
+            if not wanted:
                 found.append(key)
+                continue
+            if wanted == SIZES:
+                if check(lib.hutch_cursor_info(cursor, byref(info))) != Status.NOT_FOUND:
+                    found.append((key, info.size))
                 continue
             value = _structs.ValuePointer()
             if check(lib.hutch_cursor_value(cursor, byref(value))) != Status.NOT_FOUND:
@@ -239,7 +247,7 @@ class Walks:
         end = offset + 8
         placed = [
             (int.from_bytes(extended[offset:end], sys.byteorder), key)
-            for key, extended in self._all_keys(None, True, from_bytes)
+            for key, extended in self._all_keys(None, EXTENDED, from_bytes)
             if len(extended) >= end and extended.startswith(form)
         ]
         placed.sort(key=itemgetter(0))

@@ -409,9 +409,9 @@ PyMethodDef fast_methods[] = {
     {"_keep_pairs", HUTCH_METHOD(fast_keep_pairs), METH_NOARGS,
      PyDoc_STR("A value is a tuple of its bytes and its extended data, as the cache's Forms say.")},
     {"_all_keys", HUTCH_METHOD(fast_all_keys), METH_FASTCALL,
-     "A list of all keys, or of pairs of keys and extended data (wants_extended), by an order of\n"
-     "hutch.h or None; only of the first, if there is a number of them. key_from_bytes: for keys\n"
-     "of no common kind."},
+     "A list of all keys, or of pairs of keys and extended data (wanted is 1), or sizes of values\n"
+     "(2), by an order of hutch.h or None; only of the first, if there is a number of them.\n"
+     "key_from_bytes: for keys of no common kind."},
     {"_placed_keys", HUTCH_METHOD(fast_placed_keys), METH_FASTCALL,
      "Lists of the keys and the numbers of the entries whose extended data begin with a form, by\n"
      "the numbers: 8 bytes at an offset of the extended data. key_from_bytes: as in _all_keys."},

@@ -8,7 +8,10 @@
 /* So many entries are collected without the GIL, before their objects are made with it. */
 enum { TOGETHER = 256 };
 
-/* The sizes of a key and of extended data, which follow. */
+/* What a walk collects beside the keys: nothing, the extended data, or the sizes of the values. */
+enum { KEYS_ALONE, WITH_EXTENDED, WITH_SIZES };
+
+/* The sizes of a key and of what follows it: extended data, or the size of the value. */
 typedef struct head {
   uint32_t key_size, extended_size;
 } head;
@@ -36,24 +39,25 @@ static void page_add(page *page, const void *data, size_t size) {
 
 /* Steps to the next entries, `most` at most. Without the GIL. HUTCH_NOT_FOUND: these are the last
    ones. */
-static hutch_status collect(hutch_cursor *cursor, bool wants_extended, Py_ssize_t most,
-                            page *page) {
+static hutch_status collect(hutch_cursor *cursor, long wanted, Py_ssize_t most, page *page) {
   page->size = 0;
   for (Py_ssize_t i = 0; i < most && !page->is_cut; i++) {
     const void *key;
     size_t size;
     hutch_value *value = NULL;
+    hutch_entry_info info = {.struct_size = sizeof info};
     hutch_status status = hutch.cursor_next(cursor, &key, &size);
     if (status != HUTCH_OK) return status;
-    if (wants_extended) {
-      status = hutch.cursor_value(cursor, &value);
-      if (status == HUTCH_NOT_FOUND) continue; /* It went since the step. */
-      if (status != HUTCH_OK) return status;
-    }
-    head head = {(uint32_t)size, value ? (uint32_t)hutch.value_extended_size(value) : 0};
+    if (wanted == WITH_EXTENDED) status = hutch.cursor_value(cursor, &value);
+    if (wanted == WITH_SIZES) status = hutch.cursor_info(cursor, &info);
+    if (status == HUTCH_NOT_FOUND) continue; /* It went since the step. */
+    if (status != HUTCH_OK) return status;
+    const void *more = value ? hutch.value_extended(value) : &info.size;
+    head head = {(uint32_t)size, wanted == WITH_SIZES ? sizeof info.size : 0};
+    if (value) head.extended_size = (uint32_t)hutch.value_extended_size(value);
     page_add(page, &head, sizeof head);
     page_add(page, key, size);
-    if (value) page_add(page, hutch.value_extended(value), head.extended_size);
+    page_add(page, more, head.extended_size);
     hutch.value_release(value);
   }
   return HUTCH_OK;
@@ -68,8 +72,9 @@ static PyObject *key_object(const char *data, Py_ssize_t size, PyObject *others)
   return PyObject_CallFunction(others, "y#", data, size);
 }
 
-/* Appends the keys of a page to a list, or pairs with the extended data. False: an exception. */
-static bool append_all(PyObject *list, const page *page, bool wants_extended, PyObject *others) {
+/* Appends the keys of a page to a list, or pairs with what is wanted beside them. False: an
+   exception. */
+static bool append_all(PyObject *list, const page *page, long wanted, PyObject *others) {
   if (page->is_cut) {
     PyErr_NoMemory();
     return false;
@@ -80,7 +85,11 @@ static bool append_all(PyObject *list, const page *page, bool wants_extended, Py
     at += sizeof head;
     PyObject *object = key_object(at, head.key_size, others);
     at += head.key_size;
-    if (object && wants_extended)
+    uint64_t value_size = 0;
+    if (wanted == WITH_SIZES) memcpy(&value_size, at, sizeof value_size);
+    if (object && wanted == WITH_SIZES)
+      object = Py_BuildValue("(NK)", object, (unsigned long long)value_size);
+    else if (object && wanted == WITH_EXTENDED)
       object = Py_BuildValue("(Ny#)", object, at, (Py_ssize_t)head.extended_size);
     at += head.extended_size;
     int failed = object ? PyList_Append(list, object) : -1;
@@ -109,9 +118,9 @@ static bool walk_begin(fast *self, bool is_ordered, unsigned long order, walk *w
 }
 
 /* Collects the next page. False: an exception, or no memory, which the page knows. */
-static bool walk_on(fast *self, bool wants_extended, Py_ssize_t most, walk *walk) {
+static bool walk_on(fast *self, long wanted, Py_ssize_t most, walk *walk) {
   Py_BEGIN_ALLOW_THREADS
-  walk->status = collect(walk->cursor, wants_extended, most, &walk->page);
+  walk->status = collect(walk->cursor, wanted, most, &walk->page);
   Py_END_ALLOW_THREADS
   return is_fine(self, walk->status);
 }
@@ -126,12 +135,12 @@ static void walk_end(walk *walk) {
 PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count) {
   if (!is_attached(self)) return NULL;
   if (count < 3 || count > 4) {
-    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wants_extended, key_from_bytes, most=None)");
+    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wanted, key_from_bytes, most=None)");
     return NULL;
   }
   bool is_ordered = arguments[0] != Py_None;
   unsigned long order = is_ordered ? PyLong_AsUnsignedLong(arguments[0]) : 0;
-  int wants_extended = PyObject_IsTrue(arguments[1]);
+  long wanted = PyErr_Occurred() ? KEYS_ALONE : PyLong_AsLong(arguments[1]);
   Py_ssize_t most = PY_SSIZE_T_MAX;
   if (count == 4 && arguments[3] != Py_None) most = PyLong_AsSsize_t(arguments[3]);
   PyObject *list = PyErr_Occurred() ? NULL : PyList_New(0);
@@ -140,8 +149,8 @@ PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count
   bool is_good = walk_begin(self, is_ordered, order, &walk);
   while (is_good && walk.status == HUTCH_OK && most > 0) {
     Py_ssize_t next = most < TOGETHER ? most : TOGETHER;
-    is_good = walk_on(self, wants_extended, next, &walk) &&
-              append_all(list, &walk.page, wants_extended, arguments[2]);
+    is_good = walk_on(self, wanted, next, &walk) &&
+              append_all(list, &walk.page, wanted, arguments[2]);
     most -= next;
   }
   walk_end(&walk);
@@ -222,7 +231,7 @@ PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t co
   }
   walk walk;
   PyObject *both = NULL;
-  if (walk_begin(self, false, 0, &walk) && walk_on(self, true, PY_SSIZE_T_MAX, &walk)) {
+  if (walk_begin(self, false, 0, &walk) && walk_on(self, WITH_EXTENDED, PY_SSIZE_T_MAX, &walk)) {
     placed *all;
     size_t found;
     Py_BEGIN_ALLOW_THREADS

@@ -173,7 +173,7 @@ class Entries(Base):
             if not has_expired(record):
                 earliest = min(earliest, nanoseconds(record.expires))
             elif len(expired) < most:
-                expired.append((name, record))
+                expired.append((name, store.find(name)))
             else:
                 earliest = 0
                 break

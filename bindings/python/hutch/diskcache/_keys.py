@@ -4,7 +4,6 @@ keys of hutch, and their order."""
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Any, Union
 
 from .._cbor_read import loads
@@ -21,7 +20,7 @@ _PLAIN, _MADE, _OTHER, _LONG = b"r", b"p", b"o", b"l"
 
 QUEUE_START = 500_000_000_000_000
 QUEUE_END = 999_999_999_999_999
-_QUEUE_KEY = re.compile(r"(.*)-(\d{15})", re.DOTALL)
+_DIGITS = 15
 
 
 def hutch_key(key: Any, raw: Any) -> HutchKey:
@@ -95,14 +94,13 @@ def queue_place(key: HutchKey) -> tuple[str | None, int] | None:
     """The prefix and number of a key that could be in a queue; None: it is none of these."""
     if type(key) is int:
         return (None, key) if 0 < key < QUEUE_END else None
-    if type(key) is str and len(key) > 15:
-        match = _QUEUE_KEY.fullmatch(key)
-        if match is not None and match[2].isascii():
-            number = int(match[2])
-            return (match[1], number) if 0 < number < QUEUE_END else None
+    if type(key) is str and len(key) > _DIGITS and key[-_DIGITS - 1] == "-":
+        digits = key[-_DIGITS:]
+        if digits.isdigit() and digits.isascii() and 0 < int(digits) < QUEUE_END:
+            return key[: -_DIGITS - 1], int(digits)
     return None
 
 
 def queue_key(prefix: str | None, number: int) -> HutchKey:
     """The key of a place in a queue."""
-    return number if prefix is None else f"{prefix}-{number:015d}"
+    return number if prefix is None else f"{prefix}-{number:0{_DIGITS}d}"

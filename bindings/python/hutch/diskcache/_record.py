@@ -31,7 +31,7 @@ _new_tuple = tuple.__new__
 _DOUBLE = struct.Struct("<d")
 _BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
 _MORE, _LINGERS, _MOVED = 1, 2, 4
-_FLAGS_AT = 6
+_KIND_AT, _FLAGS_AT = 5, 6
 
 OVERHEAD = 128
 """The charge of an entry beyond its bytes, roughly its space in the manifest."""
@@ -112,6 +112,11 @@ class Record(NamedTuple):
         # As cls(...), in less time.
         return _new_tuple(cls, (mode, value, place, end, tag, filename, size, long_key, lingers))
 
+    @classmethod
+    def without_value(cls, extended: bytes) -> Record | None:
+        """As decode, with an empty value."""
+        return cls.decode(b"", extended[:_KIND_AT] + bytes([_BYTES]) + extended[_FLAGS_AT:])
+
     @property
     def is_number(self) -> bool:
         """Whether incr can add to it."""
@@ -150,6 +155,15 @@ def place_of(extended: bytes) -> int | None:
 def is_moved(extended: bytes) -> bool:
     """Of an entry with a place: whether a greater one was given before it was last written."""
     return extended[_FLAGS_AT] & _MOVED != 0
+
+
+def file_of(extended: bytes) -> tuple[str | None, int]:
+    """The name and the size of the own file of an entry with these extended data; None: it has
+    none, or it is another program's."""
+    if place_of(extended) is None or not extended[_FLAGS_AT] & _MORE:
+        return None, 0
+    parts = _parts(extended[_SIZE:])
+    return (None, 0) if parts is None else (parts[1], parts[2])
 
 
 # Many entries have the same tag and nothing else here: CBOR takes longer than to remember it.

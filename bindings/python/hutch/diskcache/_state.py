@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import time
+from functools import lru_cache
 
 _MAGIC = b"hutchdc3"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -31,7 +32,9 @@ NEVER = 2**62
 """The earliest end of no entry, in nanoseconds."""
 
 
+@lru_cache(maxsize=1)
 def _boot() -> bytes:
+    """The start of the machine, which no process outlives."""
     try:
         with open(_BOOT_ID, "rb") as file:
             return file.read(36).ljust(36)

@@ -19,23 +19,21 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from ctypes import byref
+from functools import lru_cache
 from typing import Any
 
-from .. import _structs
 from .._cache import Cache as HutchCache
+from .._cache import _Once
 from .._codec import key_from_bytes
-from .._errors import Status, check
-from .._library import lib
 from .._limits import TierLimits
 from .._units import NO_LIMIT
-from .._walks import Order, number_of
+from .._walks import EXTENDED, SIZES, Order, number_of
 from ._accesses import Accesses
 from ._coldest import Coldest
 from ._ends import Ends
 from ._keys import HutchKey, queue_place
 from ._lock import Holding, WriterLock
-from ._record import FORM, PLACE_AT, Record, RecordForms, charge
+from ._record import FORM, PLACE_AT, Record, RecordForms, charge, file_of
 from ._state import NEVER, State
 from ._tags import stored_tag
 
@@ -69,6 +67,10 @@ os.register_at_fork(after_in_child=_begin_child)
 class Store:
     """The open directory."""
 
+    # A view takes longer to make than a call on it, and few calls need one.
+    disk: Any = _Once("disk", lambda store: store.entries.disk)
+    memory: Any = _Once("memory", lambda store: store.entries.memory)
+
     def __init__(self, directory: str, inline: int, memory: int | None) -> None:
         self.directory = directory
         self.lock = WriterLock(os.path.join(directory, LOCK))
@@ -88,8 +90,6 @@ class Store:
         )
         self.entries._forms = RecordForms()
         self.entries._keep_pairs()
-        # A view takes longer to make than a call on it.
-        self.disk, self.memory = self.entries.disk, self.entries.memory
         # By key the entries before the current transaction; None: no transaction.
         # Protected by the writer lock, like all fields below.
         self.undo: dict[HutchKey, Record | None] | None = None
@@ -128,23 +128,22 @@ class Store:
         with_files: count the files that a Disk has named, which needs the values.
         places: receives the lowest and the highest number of each queue, by its prefix.
         """
-        count = total = others = 0
-        info = _structs.EntryInfo()
-        for cursor, key in self.disk._walk():
-            if check(lib.hutch_cursor_info(cursor, byref(info))) == Status.NOT_FOUND:
+        sized = self._all(SIZES)
+        total = sum(charge(key, size, 0) for key, size in sized)
+        if with_files:
+            total += sum(size for _, _, size in self.files())
+        others = 0
+        for key, _ in sized:
+            place = queue_place(key)
+            if place is None:
+                others += 1
                 continue
-            record = self.find(key) if with_files else None  # type: ignore[arg-type]
-            count += 1
-            total += charge(key, info.size, 0 if record is None else record.size)
-            others += _is_other(key)
-            if places is None:
-                continue
-            place = queue_place(key)  # type: ignore[arg-type]
-            if place is not None:
-                prefix, number = place
+            prefix, number = place
+            others += prefix is not None
+            if places is not None:
                 low, high = places.get(prefix, (number, number))
                 places[prefix] = min(low, number), max(high, number)
-        return count, total, others
+        return len(sized), total, others
 
     def correct(self, with_files: bool) -> None:
         """Measure anew, if entries expired since, but not often. Needs the lock."""
@@ -174,25 +173,34 @@ class Store:
 
     def keys(self) -> list[HutchKey]:
         """The keys of all entries, in no order."""
+        return self._all(0)
+
+    def _all(self, wanted: int) -> list[Any]:
+        # Not of the disk's view, which looks for each key again.
         entries: Any = self.entries
-        found: list[HutchKey] = entries._all_keys(None, False, key_from_bytes)
+        found: list[Any] = entries._all_keys(None, wanted, key_from_bytes)
         return found
 
     def first_keys(self, order: Order, most: int) -> list[HutchKey]:
         """The keys of the first entries in an order of hutch."""
-        disk: Any = self.disk
-        found: list[HutchKey] = disk._all_keys(
-            number_of(order, False), False, key_from_bytes, most
+        found: list[HutchKey] = self.disk._all_keys(
+            number_of(order, False), 0, key_from_bytes, most
         )
         return found
 
     def first(self, order: Order, reverse: bool, most: int) -> list[tuple[HutchKey, bytes]]:
         """The keys and the extended data of the first entries in an order of hutch."""
-        disk: Any = self.disk
-        found: list[tuple[HutchKey, bytes]] = disk._all_keys(
-            number_of(order, reverse), True, key_from_bytes, most
+        found: list[tuple[HutchKey, bytes]] = self.disk._all_keys(
+            number_of(order, reverse), EXTENDED, key_from_bytes, most
         )
         return found
+
+    def files(self) -> Iterator[tuple[HutchKey, str, int]]:
+        """The keys of the entries that have files, with the names of these and their sizes."""
+        for key, extended in self._all(EXTENDED):
+            name, size = file_of(extended)
+            if name is not None:
+                yield key, name, size
 
     def placed(self) -> tuple[list[HutchKey], list[int]]:
         """The keys of all entries of this module by their places, and the places."""
@@ -219,11 +227,11 @@ class Store:
         self.state.set_earliest(NEVER)
 
     def records(self) -> Iterator[tuple[HutchKey, Record]]:
-        """All entries of this module, of which some may have expired."""
-        for key, found in self.disk.items():
-            record = Record.decode(*found)
+        """All entries of this module, without their values. Some may have expired."""
+        for key, extended in self._all(EXTENDED):
+            record = Record.without_value(extended)
             if record is not None:
-                yield key, record  # type: ignore[misc]
+                yield key, record
 
     def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
         """Store an entry in place of the old one, for this many seconds. Needs the lock."""
@@ -297,9 +305,17 @@ def stored_settings(directory: str) -> dict[str, Any]:
     """The settings that a directory has."""
     try:
         with open(os.path.join(directory, SETTINGS), "rb", 0) as file:
-            stored = json.loads(file.read())
-    except (OSError, ValueError):
+            data = file.read()
+        # What a caller can change is read anew for each.
+        is_flat = b"[" not in data and data.count(b"{") == 1
+        return dict((_parsed if is_flat else _parsed.__wrapped__)(data))
+    except (OSError, ValueError, RecursionError):
         return {}
+
+
+@lru_cache(maxsize=16)
+def _parsed(data: bytes) -> dict[str, Any]:
+    stored = json.loads(data)
     return stored if isinstance(stored, dict) else {}
 
 

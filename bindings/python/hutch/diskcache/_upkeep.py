@@ -106,7 +106,7 @@ class Upkeep(Walks):
         """
         end = time.time() if now is None else now
         with self._transact(retry) as store:
-            gone = store.disk.expire()
+            gone: int = store.disk.expire()
             store.memory.expire()
             now_too = time.time_ns()
             # By the clock of hutch the only expired entries left are those that linger.
@@ -196,14 +196,12 @@ class Upkeep(Walks):
 
     def _check_files(self, store: Store, fix: bool) -> None:
         known = set()
-        for name, record in store.records():
-            if record.filename is None:
-                continue
-            path = os.path.join(self.directory, record.filename)
+        for name, filename, _ in store.files():
+            path = os.path.join(self.directory, filename)
             if not os.path.exists(path):
                 warnings.warn(f"file not found: {path}", stacklevel=3)
                 if fix:
-                    self._drop(store, name, record)
+                    self._drop(store, name, store.find(name))
             known.add(os.path.normpath(path))
         for folder, folders, files in os.walk(self.directory, topdown=True):
             if folder == self.directory:
