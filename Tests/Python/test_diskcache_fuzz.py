@@ -92,7 +92,7 @@ def test_settings_that_are_none(tmp_path):
     for name, value in [
         *hostile.items(),
         *(("disk_min_file_size", wrong) for wrong in WRONG),
-        *(("cull_limit", wrong) for wrong in [*WRONG, -(2**70)] if wrong != -1),
+        *(("cull_limit", wrong) for wrong in [*WRONG, -(2**70), 2.5, -0.5] if wrong != -1),
         *(("eviction_policy", wrong) for wrong in WRONG),
         *(("size_limit", wrong) for wrong in WRONG[:-1]),
     ]:
@@ -104,6 +104,18 @@ def test_settings_that_are_none(tmp_path):
             cache.check(fix=True)
             assert value == good.get(name) or getattr(cache, name, None) != value
     assert (victim / "file").exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", "{", "[]", "1e999", "\xff"])
+def test_settings_that_cannot_be_read(tmp_path, text):
+    with Cache(tmp_path, cull_limit=5) as cache:
+        cache["a"] = 1
+    (tmp_path / "diskcache.json").write_text(text, encoding="latin-1")
+    with Cache(tmp_path) as cache:
+        assert (cache["a"], cache.cull_limit) == (1, 10)
+    with Cache(tmp_path, more={"a": [1]}) as cache:
+        cache.more["a"].append(2)
+    assert Cache(tmp_path).more == {"a": [1]}
 
 
 class FileDisk(Disk):

@@ -354,10 +354,10 @@ class Base:
         _check_setting(key, value)
         if update:
             with self._transact(retry=True) as store:
-                stored = self._stored()
-                kept = _kept({**stored, key: value})
-                if kept != stored:  # A monitor asks for stats each second, which enables them again.
-                    store.set_settings(kept)
+                kept = _kept({key: value}).get(key, ENOVAL)
+                # A monitor asks for stats each second, which enables them again.
+                if kept != stored_settings(self._directory).get(key, ENOVAL):
+                    store.set_settings(_kept({**self._stored(), key: value}))
         if key.startswith("disk_"):
             setattr(self._disk, key[5:], value)
         self._settings[key] = value
@@ -396,8 +396,8 @@ def _is_setting(cls: type[Base], name: str, value: Any) -> bool:
         return isinstance(value, str)
     if not isinstance(value, (int, float)):
         return False
-    if name == "cull_limit" and -(2**62) < value < 0:
-        return True  # No limit.
+    if name == "cull_limit":  # Below 0: no limit.
+        return isinstance(value, int) and -(2**62) < value < 2**62
     return 0 <= value < 2**62 or (name == "size_limit" and value > 0)
 
 
