@@ -13,6 +13,7 @@ import pytest
 
 import hutch.diskcache as diskcache
 from hutch.diskcache import Cache, Timeout
+from hutch.diskcache._keys import order
 from hutch.diskcache._store import Store
 
 
@@ -155,6 +156,61 @@ def test_random_calls_on_both_ends_of_the_order(twins, seed, kept, monkeypatch):
     for index in indexes:
         assert list(index.items()) == list(expected.items())
         assert list(reversed(index)) == list(reversed(expected))
+
+
+@pytest.mark.parametrize("kept", [5, 32_768])
+def test_random_calls_on_both_ends_of_the_order_of_keys(twins, seed, kept, monkeypatch):
+    monkeypatch.setattr("hutch.diskcache._ordered._KEPT", kept)
+    chance = random.Random(seed)
+    expected = set()
+
+    def change(cache, keys):
+        key = chance.choice([number := chance.randrange(40), f"{number}", (number,), number / 8])
+        if chance.random() < 0.5:
+            cache[key] = 1
+            keys.add(key)
+        else:
+            cache.delete(key)
+            keys.discard(key)
+
+    for _ in range(800):
+        cache, call = chance.choice(twins), chance.random()
+        if call < 0.01:
+            cache.clear()
+            expected.clear()
+        elif call < 0.05:
+            undone = set(expected)
+            with pytest.raises(ZeroDivisionError), cache.transact():
+                for _ in range(4):
+                    change(cache, undone)
+                    next(cache.iterkeys(chance.random() < 0.5), None)
+                1 / 0
+        else:
+            change(cache, expected)
+        keys = sorted(expected, key=lambda key: order(cache.disk.put(key)))
+        for each in twins:
+            assert next(each.iterkeys(), None) == (keys[0] if keys else None)
+            assert next(each.iterkeys(reverse=True), None) == (keys[-1] if keys else None)
+        if call > 0.95:
+            assert list(cache.iterkeys()) == keys == list(cache.iterkeys(reverse=True))[::-1]
+
+
+def test_the_first_of_the_order_of_keys_is_known(cache, monkeypatch):
+    with cache.transact():
+        for number in range(200):
+            cache[f"{number:03}"] = number
+    assert next(cache.iterkeys()) == "000" and next(cache.iterkeys(reverse=True)) == "199"
+    monkeypatch.setattr(Store, "keys", no_scan)
+    for number in range(100):
+        assert next(cache.iterkeys()) == f"{number:03}"
+        del cache[f"{number:03}"]
+    cache["150 a"] = cache["3"] = 1
+    assert next(cache.iterkeys()) == "100" and next(cache.iterkeys(reverse=True)) == "3"
+    keys = cache.iterkeys()
+    assert next(keys) == "100"
+    cache["101 a"] = 1
+    del cache["102"]
+    assert [next(keys), next(keys)] == ["101", "103"]
 
 
 def test_the_ends_are_found_beside_replaced_entries(cache, monkeypatch):

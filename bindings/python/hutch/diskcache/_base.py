@@ -247,6 +247,7 @@ class Base:
                 store.widen(key)
                 store.state.set_moved(old.place)
                 store.put(key, old, now, seconds_left(old))
+        store.state.next_place()  # Other processes may know of the order of keys without these.
         store.replaced_files, store.made_files = store.made_files, []
 
     def _remove_files(self, store: Store) -> None:

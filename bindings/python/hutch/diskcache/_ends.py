@@ -15,6 +15,7 @@ written; only the last entry is not known once another process has given a place
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ._keys import HutchKey
@@ -71,6 +72,15 @@ class Ends:
             last.append((place, key))
             if len(last) > 2 * self._most:
                 del last[: self._most]
+
+    def since(self, store: Store, place: int) -> list[HutchKey] | None:
+        """The keys of the entries with a greater place; None: they are not known. Some may be
+        gone."""
+        last = self._last
+        if self._newest != store.state.newest or not last or last[0][0] > place:
+            return None
+        added = takewhile(lambda each: each[0] > place, reversed(last))
+        return [key for _, key in added]
 
     def end(
         self, store: Store, is_last: bool, placed: list[AllPlaced] | None = None

@@ -84,7 +84,7 @@ def order(own: Fields) -> tuple[int, Any, bool]:
     if isinstance(key, (int, float)):
         return 1, key, raw
     if isinstance(key, str):
-        return 2, key.encode("utf-8", "surrogatepass"), raw
+        return 2, key, raw  # Its characters are in the order of its UTF-8.
     if isinstance(key, (bytes, bytearray, memoryview)):
         return 3, bytes(key), raw
     return 0, 0, raw

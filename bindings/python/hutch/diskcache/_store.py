@@ -31,8 +31,9 @@ from .._walks import EXTENDED, SIZES, Order, number_of
 from ._accesses import Accesses
 from ._coldest import Coldest
 from ._ends import Ends
-from ._keys import HutchKey, queue_place
+from ._keys import Fields, HutchKey, fields, is_long, long_fields, queue_place
 from ._lock import Holding, WriterLock
+from ._ordered import Outermost
 from ._record import FORM, PLACE_AT, Record, RecordForms, charge, file_of
 from ._state import NEVER, State
 from ._tags import stored_tag
@@ -58,6 +59,7 @@ def _begin_child() -> None:
     for store in list(_stores.values()):
         # A thread of the parent may have been about to store what they were told of.
         store.ends, store.coldest = Ends(), Coldest()
+        store.outermost = Outermost(False), Outermost(True)
         store.begin()
 
 
@@ -97,6 +99,8 @@ class Store:
         self.made_files: list[str] = []
         self.ends = Ends()
         self.coldest = Coldest()
+        # The keys at the beginning of the order of keys, and those at its end.
+        self.outermost = Outermost(False), Outermost(True)
         self._measure_after = 0.0
         self._accesses: Accesses | None = None
         self._trust()
@@ -194,6 +198,16 @@ class Store:
             number_of(order, reverse), EXTENDED, key_from_bytes, most
         )
         return found
+
+    def fields_of(self, name: HutchKey) -> list[Fields]:
+        """What Disk.put made of a key; none: it is not of this module."""
+        if is_long(name):
+            record = self.find(name)
+            return [] if record is None else [long_fields(record.long_key)]
+        try:
+            return [fields(name)]
+        except ValueError:
+            return []
 
     def files(self) -> Iterator[tuple[HutchKey, str, int]]:
         """The keys of the entries that have files, with the names of these and their sizes."""

@@ -11,7 +11,7 @@ from ._base import has_expired
 from ._constants import Timeout
 from ._ends import AllPlaced
 from ._entries import shaped
-from ._keys import Fields, HutchKey, fields, is_long, long_fields, order
+from ._keys import Fields, HutchKey, fields, is_long, order
 from ._lock import Holding
 from ._queues import Queues
 from ._record import Record
@@ -49,32 +49,30 @@ class Walks(Queues):
                     if number in store.entries:
                         yield number
                 return
-        for key, raw in self._sorted_fields(store, reverse):
+        for key, raw in self._sorted(store, reverse):
             yield self._disk.get(key, raw)
 
-    def _sorted_fields(self, store: Store, reverse: bool) -> list[Fields]:
-        """The stored forms of all keys, in their order."""
-        numbers: list[Any] = []
-        texts: list[Any] = []
-        others: list[Fields] = []
-        for name in store.keys():
-            if type(name) is bytes:
-                others.extend(_fields_of(store, name))
-            elif type(name) is str:
-                texts.append(name)
-            else:
-                numbers.append(name)
-        # Text in the order of its UTF-8 is in the order of its characters.
-        numbers.sort()
-        texts.sort()
-        others.sort(key=order)
-        found = [(key, True) for key in (*numbers, *texts)] + others
-        if others and type(others[0][0]) is not bytes:
-            # Keys of a Disk of the program's own, which come between these.
-            found.sort(key=order)
-        if reverse:
-            found.reverse()
-        return found
+    def _sorted(self, store: Store, reverse: bool) -> Iterator[Fields]:
+        """The stored forms of all keys, in their order. Until it is asked for a second one, it looks
+        for the first one alone, if that is known: programs call next(cache.iterkeys())."""
+        newest = store.state.newest
+        outermost = store.outermost[reverse]
+        is_known, first = False, None
+        with suppress(Timeout), Holding(store, 0):
+            first, is_known = outermost.first(store)
+        if not is_known:
+            found = _in_order(store, store.keys(), reverse)
+            with suppress(Timeout), Holding(store, 0):
+                outermost.keep(found, newest)
+            yield from found
+        elif first is not None:
+            yield first
+            names, places = store.placed()
+            # Not those that were stored since the beginning.
+            found = _in_order(store, names[: bisect_right(places, newest)], reverse)
+            if first in found:
+                del found[: found.index(first) + 1]
+            yield from found
 
     def _own_keys(self, names: Iterable[HutchKey]) -> Iterator[Any]:
         is_plain = self._disk._returns_plain_keys()
@@ -157,20 +155,26 @@ class Walks(Queues):
                 failed = name
 
 
-def _fields_of(store: Store, name: bytes) -> list[Fields]:
-    """The stored form of a key of bytes; none: it is not of this module."""
-    if is_long(name):
-        record = store.find(name)
-        return [] if record is None else [long_fields(record.long_key)]
-    return [fields(name)] if _is_ours(name) else []
-
-
-def _is_ours(name: Any) -> bool:
-    """Whether a key of hutch is one of this module."""
-    if type(name) is not bytes or is_long(name):
-        return True
-    try:
-        fields(name)
-    except ValueError:
-        return False
-    return True
+def _in_order(store: Store, names: list[HutchKey], reverse: bool) -> list[Fields]:
+    """The stored forms of keys, in their order."""
+    numbers: list[Any] = []
+    texts: list[Any] = []
+    others: list[Fields] = []
+    for name in names:
+        if type(name) is bytes:
+            others.extend(store.fields_of(name))
+        elif type(name) is str:
+            texts.append(name)
+        else:
+            numbers.append(name)
+    # Text in the order of its UTF-8 is in the order of its characters.
+    numbers.sort()
+    texts.sort()
+    others.sort(key=order)
+    found = [(key, True) for key in (*numbers, *texts)] + others
+    if others and type(others[0][0]) is not bytes:
+        # Keys of a Disk of the program's own, which come between these.
+        found.sort(key=order)
+    if reverse:
+        found.reverse()
+    return found
