@@ -86,6 +86,19 @@ def test_sizes():
         size(-1)
 
 
+def test_a_limit_by_a_whole_number_of_another_class():
+    class Size:
+        def __index__(self):
+            return 1 << 20
+
+    with hutch.Cache(memory=Size()) as cache:
+        assert cache.limits().memory.cost == 1 << 20
+        cache.set_limits(memory=Size())
+    for wrong in (True, [1], b"1", object()):
+        with pytest.raises(TypeError, match="memory is a hutch.TierLimits or a size"):
+            hutch.Cache(memory=wrong)
+
+
 def test_limits_by_a_size(directory):
     with hutch.Cache(directory, memory=1 << 20, disk="3 MB", time_to_live=MINUTE) as cache:
         assert cache.limits().memory.cost == 1 << 20 and cache.limits().disk.cost == 3_000_000

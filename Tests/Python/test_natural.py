@@ -290,13 +290,44 @@ def test_what_is_equal_is_one_key(cache):
     assert len({hutch.key_to_bytes(kinds[0]) for kinds in EQUAL}) == len(EQUAL)
 
 
+def test_numbers_of_numpy_are_keys_as_in_a_dict(cache):
+    numpy = pytest.importorskip("numpy")
+    keys = [
+        *(numpy.int64(1), numpy.uint64(2**64 - 1), numpy.int8(-1), numpy.bool_(False)),
+        *(numpy.float32(0.1), numpy.float16(1.5), numpy.float64(2), numpy.complex64(1j)),
+        *(numpy.bytes_(b"a"), numpy.str_("a")),
+    ]
+    for key in keys:
+        for wrap in (lambda key: key, lambda key: (key, "x"), lambda key: frozenset({key})):
+            cache.clear()
+            cache[wrap(key)] = "found"
+            for twin in (wrap(key), wrap(key.item())):
+                assert cache[twin] == "found" and set(cache) == {twin}
+    for key in (numpy.array(1), numpy.array([1]), numpy.datetime64(1, "s"), numpy.longdouble(1)):
+        with pytest.raises(TypeError, match="a key must be"):
+            cache[key] = 1
+
+
+def test_a_time_without_a_date_in_utc_is_no_key(cache):
+    early = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+    cache["value"] = early
+    assert cache["value"] == early
+    for use in (lambda: cache.get(early), lambda: cache.set((early, 1), 1), lambda: early in cache):
+        with pytest.raises(ValueError, match="UTC"):
+            use()
+
+
 class Name(str):
     pass
 
 
+class Raw(bytes):
+    pass
+
+
 def test_a_key_of_a_subclass_is_its_value(cache):
-    cache["a"] = 1
-    assert cache[Name("a")] == 1 and list(cache) == ["a"]
+    cache["a"] = cache[b"a"] = 1
+    assert cache[Name("a")] == cache[Raw(b"a")] == 1 and set(cache) == {"a", b"a"}
     for key in (["a"], bytearray(b"a"), {}, {1}, object(), range(1), (1, [2]), Colour.RED):
         with pytest.raises(TypeError, match="a key must be"):
             cache[key] = 1

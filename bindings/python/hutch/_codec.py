@@ -4,8 +4,8 @@ Keys
 
 A key is a str, a bytes, an int, or a tuple of natural values: str, bytes, int, float, bool,
 None, tuples and frozensets of these, dates and times, Decimal, Fraction, UUID. A natural value
-alone is a key too. Keys that are equal in Python are one key, as in a dict: ``1``, ``1.0`` and
-``True``. ``1``, ``"1"`` and ``b"1"`` are three, and iteration gives back what was put in, or
+alone is a key too. Keys that are equal in Python are one key, as in a dict: ``1``, ``1.0``,
+``True`` and numpy's numbers. ``1``, ``"1"`` and ``b"1"`` are three, and iteration gives back what was put in, or
 what is equal to it. As other languages see them:
 
 =======  ===========================================  ==========================

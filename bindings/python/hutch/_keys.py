@@ -21,6 +21,8 @@ def canonical(key: Any) -> Any:
         return int(key)
     if isinstance(key, str):
         return str.__str__(key)
+    if isinstance(key, bytes):
+        return bytes(memoryview(key))
     if isinstance(key, float):
         return int(key) if key.is_integer() else float(key)
     if isinstance(key, tuple):
@@ -50,7 +52,10 @@ def _of_library(key: Any, module: str, name: str) -> Any:
                 return key.replace(fold=0)
             from datetime import timezone
 
-            return key.astimezone(timezone.utc)
+            try:
+                return key.astimezone(timezone.utc)
+            except OverflowError:
+                raise ValueError(f"{key!r} is no key: it has no date in UTC") from None
         return None
     if (module, name) == ("decimal", "Decimal"):
         return _number(key) if key.is_finite() else key if key.is_nan() else float(key)
@@ -58,6 +63,9 @@ def _of_library(key: Any, module: str, name: str) -> Any:
         return _number(key)
     if (module, name) == ("uuid", "UUID"):
         return key
+    if module == "numpy" and getattr(key, "shape", None) == () and name != "ndarray":
+        number = key.item()
+        return canonical(number) if type(number) in (int, float, bool, complex) else None
     # Python 3.13 has it in pathlib._local.
     if name == "PosixPath" and module.startswith("pathlib"):
         return key

@@ -114,8 +114,10 @@ def numbers_of(what: str, given: Limits) -> dict[str, int]:
 
     A size alone is the limit of the tier's cost. what: the tier, for the words of an error.
     """
-    if isinstance(given, (int, float, str)) and not isinstance(given, bool):
-        given = TierLimits(cost=given)
+    size: Any = given
+    is_size = isinstance(given, (int, float, str)) or hasattr(type(given), "__index__")
+    if is_size and not isinstance(given, bool):
+        given = TierLimits(cost=size)
     if not isinstance(given, TierLimits):
         raise TypeError(
             f"{what} is a hutch.TierLimits or a size such as 64 << 20 or '64 MiB', "
