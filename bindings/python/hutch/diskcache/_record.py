@@ -160,7 +160,8 @@ def is_moved(extended: bytes) -> bool:
 def file_of(extended: bytes) -> tuple[str | None, int]:
     """The name and the size of the own file of an entry with these extended data; None: it has
     none, or it is another program's."""
-    if place_of(extended) is None or not extended[_FLAGS_AT] & _MORE:
+    is_more = len(extended) > _SIZE and extended.startswith(FORM) and extended[_FLAGS_AT] & _MORE
+    if not is_more:
         return None, 0
     parts = _parts(extended[_SIZE:])
     return (None, 0) if parts is None else (parts[1], parts[2])
