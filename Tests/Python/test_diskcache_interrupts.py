@@ -120,3 +120,15 @@ def test_a_child_that_leaves_a_transaction_of_its_parent(cache):
         os._exit(0)
     assert cache["new"] == "of the parent" and "old" not in cache
     assert is_free(cache)
+
+
+# What is raised in a weak reference's callback is reported, and no caller gets it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_close_that_is_interrupted_can_be_repeated(tmp_path):
+    """The cache has no store in the end, at whatever place of close the exception was raised."""
+    with Cache(tmp_path) as cache:
+        for place in range(1, 60):
+            cache["a"] = 1
+            interrupted(cache.close, place)
+            cache.close()
+            assert cache._store is None and not cache._uses

@@ -50,12 +50,17 @@ class _Use:
     def __init__(self, cache: Base) -> None:
         self.cache = cache
         self.process = os.getpid()
+        self.token = object()
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """Have the cache closed, if this is its last use."""
         # A fork ends the parent's other threads in the child, where one of them may have the
         # lock. _begin_child counts anew.
         if self.process == os.getpid():
-            self.cache._end_use()
+            self.cache._end_use(self.token)
+            self.process = 0
+
+    __del__ = end
 
 
 _caches: weakref.WeakSet[Base] = weakref.WeakSet()
@@ -105,7 +110,7 @@ class Base:
         # Protects _store and _uses. A garbage collection may end a thread's use within _open.
         self._lock = threading.RLock()
         self._store: Store | None = None
-        self._uses = 0
+        self._uses: set[object] = set()  # The tokens of the uses.
         _caches.add(self)
         try:
             os.makedirs(self._directory, 0o755, exist_ok=True)
@@ -160,17 +165,18 @@ class Base:
             return store
         with self._lock:
             if getattr(self._local, "use", None) is None:
-                self._uses += 1
-                self._local.use = _Use(self)
+                use = _Use(self)
+                self._uses.add(use.token)
+                self._local.use = use
             store = self._store
             if store is None:
                 inline = max(1, int(self._settings["disk_min_file_size"]) - 1)
                 store = self._store = open_store(self._directory, inline, self._memory)
         return store
 
-    def _end_use(self) -> None:
+    def _end_use(self, token: object) -> None:
         with self._lock:
-            self._uses -= 1
+            self._uses.discard(token)
             if self._uses:
                 return
             # The store closes with the last object that has it.
@@ -182,13 +188,16 @@ class Base:
         use = getattr(self._local, "use", None)
         if use is not None:
             use.process = os.getpid()
-        self._uses = int(use is not None)
+        self._uses = set() if use is None else {use.token}
         if use is None:
             self._store = None
 
     def close(self) -> None:
         """End this thread's use. The next call opens the cache again."""
-        if getattr(self._local, "use", None) is not None:
+        use = getattr(self._local, "use", None)
+        if use is not None:
+            # Not by its collection, where Ctrl-C would be ignored, and the close undone.
+            use.end()
             self._local.use = None
 
     def __enter__(self) -> Any:
