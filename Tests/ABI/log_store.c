@@ -909,6 +909,60 @@ TEST(a_log_without_a_limit_goes_on_where_addresses_end) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A process that may have few addresses maps a part of what another one does. What it had not mapped
+   it took for gone: a key got a second entry, and puts failed. */
+TEST(a_log_is_the_same_to_a_process_with_few_addresses) {
+#ifdef HUTCH_SANITIZED
+  check_skip("a sanitizer needs more addresses");
+#endif
+  enum { VALUE = 1 << 20, KEYS = (1 << 28) / VALUE + 60 };
+  const struct rlimit few = {(rlim_t)4 << 30, RLIM_INFINITY};
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  options.inline_threshold = 0;
+  char key[16];
+  int go[2], done[2];
+  CHECK(pipe(go) == 0 && pipe(done) == 0);
+  pid_t child = fork();
+  if (child == 0) CHECK(setrlimit(RLIMIT_AS, &few) == 0 && read(go[0], key, 1) == 1);
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < KEYS; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    if (child == 0) {
+      CHECK_OK(hutch_contains(disk, KEY(key)));
+      CHECK_OK(put_text(disk, key, "a value"));
+      CHECK_TEXT(disk, key, "a value");
+    } else {
+      CHECK_OK(put_size(disk, key, VALUE));
+    }
+  }
+  CHECK(write(child == 0 ? done[1] : go[1], "", 1) == 1);
+  CHECK(read(child == 0 ? go[0] : done[0], key, 1) == 1);
+  if (child == 0) {
+    /* The log has not grown beyond what this process can see. */
+    CHECK_TEXT(disk, "last", "a value");
+    for (int i = 0; i < KEYS; i++) {
+      snprintf(key, sizeof key, "%d", i);
+      CHECK_OK(put_text(disk, key, "a value"));
+    }
+    _exit(0);
+  }
+  CHECK_EQUAL(KEYS, count_of(disk));
+  for (int i = 0; i < KEYS + 30; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    if (i < KEYS) CHECK_TEXT(disk, key, "a value");
+    CHECK_OK(put_size(disk, key, VALUE));
+  }
+  CHECK_OK(put_text(disk, "last", "a value"));
+  CHECK(write(go[1], "", 1) == 1);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_SOUND(disk);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The file by which earlier libraries know a log's directory is damaged, or not there: the entries
    stay, and the file is made anew. Another program's database is refused. */
 TEST(a_log_keeps_its_entries_without_its_stub) {

@@ -140,6 +140,11 @@ enum IndexAt {
   static let waiting = 920
   static let givenBack = 928
 
+  /// How many places of the log and how many pages of slots every process maps that has the
+  /// directory open: there are never more.
+  static let mappedPlaces = 936
+  static let mappedPages = 944
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
   /// Of each member's number: the value of `waiting` for which all reads that could be under way

@@ -204,7 +204,7 @@ extension LogStore {
     let first = spare >= 0 ? spare : pages
     let second = spare >= 0 ? pages : pages + 1
     let end = second + 1
-    guard end <= mappedPages else {
+    guard end <= mostPages else {
       throw Failure(.noSpace, "the index has as many entries as it can have")
     }
     try reserve(pages, end, top: level + 1)
@@ -235,7 +235,7 @@ extension LogStore {
     for number in 0..<1 << top where page(for: UInt64(number) << 12) == nil {
       let page = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
       left -= 1
-      guard left >= 0, page < mappedPages else {
+      guard left >= 0, page < mostPages else {
         throw Failure(.corrupt, "the index has no page for a key")
       }
       try reserve(page, page + 1, top: 0)

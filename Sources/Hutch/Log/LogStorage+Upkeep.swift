@@ -154,7 +154,10 @@ extension LogStorage {
     withContent {
       lookForLost(store, at: now)
       guard store.marks.hasOthers, !store.member.isCommon, store.member.tryOpening() else { return }
-      if store.member.isAlone() { shared.noteAlone() }
+      if store.member.isAlone() {
+        shared.noteAlone()
+        store.reachAlone()
+      }
       store.member.endOpening()
     }
   }

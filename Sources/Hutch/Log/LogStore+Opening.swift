@@ -38,6 +38,7 @@ extension LogStore {
     let counting = if let counters { counters } else { try StorageCounters() }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counting)
     store.noteNoReaders()
+    if isSole { store.reachAlone() } else { try store.reachWithOthers() }
     LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }
     // If the disk refuses it again, the directory serves without its promise.

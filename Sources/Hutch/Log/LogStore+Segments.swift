@@ -88,7 +88,7 @@ extension LogStore {
 
   func allowed(pages: UInt64) -> Int {
     let limit = words.load(IndexAt.limits)
-    let most = min(mappedPlaces, IndexAt.seatCount / 2)
+    let most = min(mostPlaces, IndexAt.seatCount / 2)
     if limit == 0 { return most }
     let beside = indexSize(pages) &+ files
     let left = limit > beside ? limit - beside : 0
@@ -159,8 +159,7 @@ extension LogStore {
   /// Makes the place for a segment more.
   func newPlace() throws(Failure) -> Int {
     let place = freePlace()
-    // Another process may map more of the log.
-    guard place < mappedPlaces else {
+    guard place < mostPlaces else {
       throw Failure(.noSpace, "the log has as many segments as it can have")
     }
     let minFree = words.load(IndexAt.limits + 40)

@@ -212,10 +212,32 @@ final class LogStore: @unchecked Sendable {
     isInMemory = directory.isInMemory
   }
 
-  /// The numbers of places and of pages that the mappings reach.
+  /// The numbers of places and of pages that the mappings reach, and those that may be used: every
+  /// process that has the directory open is to find what is there.
   let mappedPlaces: Int
   let mappedPages: Int
 
+  @inline(__always)
+  var mostPlaces: Int { min(mappedPlaces, Int(clamping: words.load(IndexAt.mappedPlaces))) }
+  var mostPages: Int { min(mappedPages, Int(clamping: words.load(IndexAt.mappedPages))) }
+
+  /// No other process has the directory open.
+  func reachAlone() {
+    words.store(IndexAt.mappedPlaces, UInt64(mappedPlaces))
+    words.store(IndexAt.mappedPages, UInt64(mappedPages))
+  }
+
+  /// The files, which this process has mapped, do not grow beyond its mappings from here on. Fails
+  /// if they have.
+  func reachWithOthers() throws(Failure) {
+    try locked { () throws(Failure) in
+      words.store(IndexAt.mappedPlaces, UInt64(mostPlaces))
+      words.store(IndexAt.mappedPages, UInt64(mostPages))
+      guard words.load(IndexAt.places) <= UInt64(mappedPlaces),
+        words.load(IndexAt.pages) <= UInt64(mappedPages)
+      else { throw Failure(.noMemory, "the process has no addresses for the log") }
+    }
+  }
   /// The walk for expired entries, the reads for which places wait, and the work after a recovery,
   /// as far as this process has come.
   /// Protected by `LogStorage.sweepLock`.

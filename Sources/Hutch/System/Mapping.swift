@@ -10,9 +10,11 @@ struct Mapping: ~Copyable {
   let base: UnsafeMutableRawPointer
   let byteCount: Int
 
-  /// Maps `reach` bytes, or as many as there are addresses for, down to `least`. Where the process
-  /// may have so many addresses only (RLIMIT_AS), a mapping takes a sixteenth of them at most.
+  /// Maps `reach` bytes, or as many as there are addresses for, down to `least` and to what the
+  /// file has. Where the process may have so many addresses only (RLIMIT_AS), a mapping takes no
+  /// more than a sixteenth of them, or that.
   init(_ descriptor: Int32, reach: Int, least: Int) throws(Failure) {
+    let least = max(least, Files.status(of: descriptor)?.size ?? 0)
     let share = Int(hutch_most_addresses() / 16) & ~0xFFFF
     var size = min(reach, max(least, share))
     while true {
@@ -24,10 +26,10 @@ struct Mapping: ~Copyable {
         return
       }
       // valgrind answers EINVAL.
-      guard hutch_errno() == ENOMEM || hutch_errno() == EINVAL, size / 2 >= least else {
+      guard hutch_errno() == ENOMEM || hutch_errno() == EINVAL, size > least else {
         throw .system("cannot map a file")
       }
-      size /= 2
+      size = max(size / 2, least)
     }
   }
 
