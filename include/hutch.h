@@ -2171,7 +2171,12 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     and so is the oldest one where the log has four times what its entries need. What is
  *     needed of it is written again.
  *   - Without a limit of cost the log's size is at most about twice what its entries need, and
- *     eight segments.
+ *     eight segments. Where it cannot grow, puts evict entries as they do under a limit: on a
+ *     full file system, at 32,768 segments, or behind the addresses that a process with a low
+ *     RLIMIT_AS has for it. No log grows beyond what each process that has it open can see.
+ *   - A log has addresses for a petabyte of writes, and each loss of power takes those of 512
+ *     GiB. Once half of them are used, the next opening that is alone makes the directory
+ *     anew, empty. Puts that come to the last address before that fail with HUTCH_CORRUPT.
  *   - The space of a segment that has gone, for a lower limit, say, is free on the disk once no
  *     read of any process can be in it: at once in a process that is alone and has no other
  *     call under way, else after the next maintenance of each process, mostly within two

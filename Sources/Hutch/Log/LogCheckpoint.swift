@@ -208,7 +208,7 @@ final class LogCheckpoint {
       self[At.number] >= 1, self[At.number] < 1 << 62
     else { return false }
     let next = self[At.next]
-    guard next >= 1, next < (LogFormat.addressMask - 1 << 24) >> units else { return false }
+    guard next >= 1, next < LogFormat.segmentsEnd(units) else { return false }
     let last = next << units
     return self[At.end] >= 1 << units && self[At.end] <= last && self[At.floor] <= last
       && self[At.newFrom] <= last && self[At.keptFrom] <= last && self[At.lostTo] <= last

@@ -193,6 +193,16 @@ enum LogFormat {
     return min(max(wanted, smallestSegment), most)
   }
 
+  /// No segment has this number or a higher one: its addresses would be too large. `units`: 2^units
+  /// are those of a segment.
+  static func segmentsEnd(_ units: UInt64) -> UInt64 { (addressMask - 1 << 24) >> units }
+
+  /// Whether a log may be opened whose next segment has this number. Each loss of power takes
+  /// addresses too, and the log that is opened is to have half of them left.
+  static func hasAddresses(_ next: UInt64, _ units: UInt64) -> Bool {
+    next < segmentsEnd(units) / 2
+  }
+
   @inline(__always)
   static func units(_ bytes: Int) -> UInt64 { UInt64(truncatingIfNeeded: (bytes &+ 15) >> 4) }
 }

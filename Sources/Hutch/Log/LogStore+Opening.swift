@@ -76,7 +76,11 @@ extension LogStore {
   /// The checkpoint from which a new index can be made.
   private static func lastCheckpoint(_ directory: Directory) throws(Failure) -> LogCheckpoint? {
     guard let log = try logStatus(directory), log.isRegular else { return nil }
-    return try LogCheckpoint.read(in: directory, log: log)
+    let newest = try LogCheckpoint.read(in: directory, log: log)
+    guard let newest,
+      LogFormat.hasAddresses(newest[LogCheckpoint.At.next], newest[LogCheckpoint.At.format] >> 32)
+    else { return nil }
+    return newest
   }
 
   /// The state of the log. Nil: there is none.
@@ -169,8 +173,7 @@ extension LogStore {
   private static func isPlausible(_ head: InlineArray<128, UInt64>) -> Bool {
     let shift = head[IndexAt.format / 8] >> 32
     let next = head[IndexAt.next / 8]
-    let limit = LogFormat.addressMask - 1 << 24
-    guard next >= 1, next < limit >> shift else { return false }
+    guard next >= 1, LogFormat.hasAddresses(next, shift) else { return false }
     func isPlausible(_ stream: LogStream) -> Bool {
       let (position, active) = (head[stream.head / 8], head[stream.active / 8])
       let isActive = active < next && position >= active << shift

@@ -83,9 +83,7 @@ extension LogStore {
     }
     // The numbers of segments that have left only some of their pages are not used again.
     next += LogStore.leap &>> unitShift
-    guard next < (LogFormat.addressMask - 1 << 24) &>> unitShift else {
-      throw Failure(.corrupt, "the log has no addresses left")
-    }
+    guard next < LogFormat.segmentsEnd(unitShift) else { throw LogStore.noAddresses }
     let active = checkpoint[At.active]
     var tail = LogTail(
       end: checkpoint[At.end], floor: checkpoint[At.floor],

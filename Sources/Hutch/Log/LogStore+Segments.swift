@@ -190,12 +190,15 @@ extension LogStore {
     return taken
   }
 
+  static var noAddresses: Failure { Failure(.corrupt, "the log has no addresses left") }
+
   /// The next segment's number: one whose word of the table is free. A segment that has outlived
   /// a whole round of the table keeps its own.
   func nextNumber() throws(Failure) -> UInt64 {
     var number = words.load(IndexAt.next)
     let end = number &+ UInt64(IndexAt.seatCount)
     while true {
+      guard number < LogFormat.segmentsEnd(unitShift) else { throw LogStore.noAddresses }
       // Before the load: of a hole of the file, a load may need room for a page too (tmpfs).
       if SeatWord.offset(number) % LogPages.pageSize == 0 { try reserveSeat(number) }
       if number == end || words.load(SeatWord.offset(number)) == 0 { return number }

@@ -33,7 +33,8 @@ import Synchronization
 /// upper part is the number of a segment. The segment table has the segment's place, unless the
 /// segment has gone. So no slot has to be invalidated: a slot that names an entry in a segment that
 /// has gone, or before `floor`, names no entry. The slot of an entry that was evicted is free, and
-/// is the entry's ghost until another entry takes it.
+/// is the entry's ghost until another entry takes it. The addresses are enough for a petabyte. A
+/// log that has used half of them is made anew, empty, by the next opening that is alone.
 ///
 /// Every operation, in the order of its stores to shared memory. All of them are made with the lock
 /// held, but for `use` and `accessed`.
@@ -216,7 +217,6 @@ final class LogStore: @unchecked Sendable {
   /// process that has the directory open is to find what is there.
   let mappedPlaces: Int
   let mappedPages: Int
-
   @inline(__always)
   var mostPlaces: Int { min(mappedPlaces, Int(clamping: words.load(IndexAt.mappedPlaces))) }
   var mostPages: Int { min(mappedPages, Int(clamping: words.load(IndexAt.mappedPages))) }
@@ -238,6 +238,7 @@ final class LogStore: @unchecked Sendable {
       else { throw Failure(.noMemory, "the process has no addresses for the log") }
     }
   }
+
   /// The walk for expired entries, the reads for which places wait, and the work after a recovery,
   /// as far as this process has come.
   /// Protected by `LogStorage.sweepLock`.
