@@ -345,11 +345,12 @@ TEST(an_opening_that_cannot_read_loses_nothing) {
 }
 
 /* Without the checkpoint nothing would be left. */
-TEST(an_opening_after_a_loss_of_power_that_cannot_open_a_file_loses_nothing) {
+TEST(an_opening_after_a_loss_of_power_that_cannot_read_loses_nothing) {
+  static const int kinds[][2] = {{BENEATH, EMFILE}, {READS, EIO}};
   hutch_options options = unlimited_options();
   options.storage = HUTCH_STORAGE_LOG;
   bool fired = true;
-  for (long n = 1; fired; n++) {
+  for (long kind = 0, n = 1; kind < 2; n = fired ? n + 1 : 1, kind += !fired) {
     path directory = scratch("opening");
     hutch_cache *cache = open_cache(directory.text, &options);
     for (int i = 0; i < KEYS; i++) CHECK_OK(put_text(cache, names[i], "value"));
@@ -359,7 +360,7 @@ TEST(an_opening_after_a_loss_of_power_that_cannot_open_a_file_loses_nothing) {
     int index = open(in_directory(directory.text, "hutch-index").text, O_RDWR);
     CHECK(index >= 0 && pwrite(index, lost, sizeof lost, 72) == sizeof lost);
     close(index);
-    begin_faults(BENEATH, EMFILE, false, n);
+    begin_faults(kinds[kind][0], kinds[kind][1], false, n);
     cache = NULL;
     hutch_status status = hutch_open(directory.text, &options, &cache);
     end_faults();

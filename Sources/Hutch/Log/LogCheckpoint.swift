@@ -187,17 +187,27 @@ final class LogCheckpoint {
     let offset = place * placeSize
     let found = LogCheckpoint()
     guard
-      withUnsafeMutableBytes(of: &found.head, { Files.read(file, into: $0, at: offset) })
-        == headSize,
+      try withUnsafeMutableBytes(
+        of: &found.head, { (head) throws(Failure) in try fill(head, from: file, at: offset) }),
       found[At.magic] == magic, found[At.number] & 1 == UInt64(place),
       found[At.seats] & 0xFFFF_FFFF <= UInt64(IndexAt.seatCount)
     else { return nil }
     try found.seats.append(0, Int(found[At.seats] & 0xFFFF_FFFF))
     guard
-      Files.read(file, into: found.seatBytes, at: offset + headSize) == found.seatBytes.count,
+      try fill(found.seatBytes, from: file, at: offset + headSize),
       found.sum == found[At.check], found.isPlausible
     else { return nil }
     return found
+  }
+
+  /// False: the file ends before that.
+  private static func fill(
+    _ bytes: UnsafeMutableRawBufferPointer, from file: Int32, at offset: Int
+  ) throws(Failure) -> Bool {
+    guard let count = Files.read(file, into: bytes, at: offset) else {
+      throw .system("cannot read the checkpoint")
+    }
+    return count == bytes.count
   }
 
   /// True if the numbers are possible. No later step checks what is checked here.

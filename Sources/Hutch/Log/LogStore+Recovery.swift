@@ -50,14 +50,14 @@ extension LogStore {
 
   /// The segment that has begun at a place of the log. The place may be a hole of the file, to
   /// which a load from the mapping would give a page on tmpfs.
-  private func beginning(atPlace place: Int) -> LogBeginning? {
+  private func beginning(atPlace place: Int) throws(Failure) -> LogBeginning? {
     var address: LogAddress = 0
     _ = withUnsafeMutableBytes(of: &address) {
       Files.read(logFile.number, into: $0, at: place &<< segmentShift)
     }
+    if count == nil { throw .system("cannot read the log") }
     let number = address &>> unitShift
-    guard number > 0, number < (LogFormat.addressMask - 1 << 24) &>> unitShift,
-      address == start(of: number)
+    guard number > 0, number < LogFormat.segmentsEnd(unitShift), address == start(of: number)
     else { return nil }
     return beginning(SeatWord(.new, number: number, place: place))
   }
@@ -75,7 +75,7 @@ extension LogStore {
     }
     let places = min(status.size &>> segmentShift, mappedPlaces, IndexAt.seatCount)
     for place in 0..<places {
-      guard let beginning = beginning(atPlace: place) else { continue }
+      guard let beginning = try beginning(atPlace: place) else { continue }
       next = max(next, beginning.seat.number + 1)
       if beginning.seat.number >= checkpoint[At.next] || checkpoint.has(beginning.seat) {
         try found.append(beginning)
