@@ -318,7 +318,7 @@ import Testing
     try fixture.cache.flushIfUp()
     let storage = fixture.storage
     expect(!storage.isUp)
-    storage.nextTry.store(0, ordering: .relaxed)
+    storage.service.nextTry.store(0, ordering: .relaxed)
     expect(fixture.opening.close() == nil)
     expect(!storage.isUp && !FileManager.default.fileExists(atPath: fixture.path))
   }

@@ -14,7 +14,7 @@ extension DiskTier {
           throw Failure(.badDirectory, "the directory cannot be opened")
         }
         try tier.attach(directory)
-        tier.service.goUp(isListed: true)
+        tier.service.begin()
       } catch {
         // The next opening that is alone makes it anew.
         if tier.members.lock?.isAlone ?? false { tier.shared.remove(from: directory) }
@@ -249,12 +249,11 @@ extension DiskTier {
       }
       // Before a put can meet the directory, which may be a copy from elsewhere.
       observer?.storeReturns(firstVersion)
-      service.goUp(isListed: observer == nil)
+      service.comeBack(isListed: observer == nil)
       return true
     }
     if isBack {
-      service.list(observer)
-      observer?.storeChanged(nil)
+      service.tell(observer)
       tellMet()
     }
     return isBack

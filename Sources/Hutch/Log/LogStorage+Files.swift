@@ -140,7 +140,7 @@ extension LogStorage: FileStorage {
 
   func release() {
     if belongsToParent { return }
-    let directory = stateLock.withLock { place }
+    let directory = service.lastPlace
     withContent {
       let gone = content.release(in: directory)
       store?.noteLoose(-gone)

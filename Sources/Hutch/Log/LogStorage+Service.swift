@@ -5,10 +5,8 @@ import Synchronization
 extension LogStorage {
   // MARK: the directory
 
-  /// The time for which writes may miss that the directory has gone, and the time until a directory
-  /// that could not be used is tried again; nanoseconds.
+  /// The time for which writes may miss that the directory has gone; nanoseconds.
   private static let pauseBeforeLook: Int64 = 100_000_000
-  private static let pauseBeforeTry: Int64 = 1_000_000_000
 
   /// Called by each write: looks at the directory if the pause since the last look is over.
   @inline(__always)
@@ -24,36 +22,14 @@ extension LogStorage {
     let now = Clock.read(CLOCK_MONOTONIC_COARSE)
     nextLook.store(now + LogStorage.pauseBeforeLook, ordering: .relaxed)
     guard let store = live else {
-      if now >= nextTry.load(ordering: .relaxed) { _ = reopen() }
+      if service.isTryDue { _ = reopen() }
       return
     }
     // If the file cannot be looked at, or there is no memory for the path, the next look does it.
     guard let own = Files.status(of: store.indexFile.number),
       let isThere = try? store.directory.isAtPath(LogStore.indexName, own), !isThere
     else { return }
-    goDown(Failure(.tierDown, "the directory was removed or replaced"))
-  }
-
-  private func goDown(_ failure: Failure) {
-    stateLock.withLock {
-      guard isUp else { return }
-      reason = failure
-      up.store(false, ordering: .releasing)
-      noteChange(failure)
-      postponeTry()
-    }
-  }
-
-  /// Notes that the store has gone out of service, with the reason, or is back. Under `stateLock`.
-  func noteChange(_ failure: Failure?) {
-    untoldChanges = untoldChanges == 2 ? 1 : untoldChanges + 1
-    if let failure { lastFailure = failure }
-    owesNews.store(true, ordering: .relaxed)
-  }
-
-  func postponeTry() {
-    nextTry.store(
-      Clock.read(CLOCK_MONOTONIC) + LogStorage.pauseBeforeTry, ordering: .relaxed)
+    service.goDown(Failure(.tierDown, "the directory was removed or replaced"))
   }
 
   /// Tries to open the directory again, at its path. True if the store is in service.
@@ -61,62 +37,20 @@ extension LogStorage {
     if belongsToParent || !serviceLock.tryLock() { return false }
     defer { serviceLock.unlock() }
     if isUp { return true }
-    postponeTry()
-    let here = stateLock.withLock { self.place }
+    service.postponeTry()
     do throws(Failure) {
       // A directory that was removed is made again only if the options say so.
       let directory = try Directory.open(
-        path: here.path, creating: options.isOptional,
+        path: service.place.path, creating: options.isOptional,
         allowsNetwork: options.allowsNetworkDirectory)
       try attach(directory)
     } catch {
-      stateLock.withLock { reason = error }
+      service.noteFailedTry(error)
       return false
     }
-    isListed.store(observer == nil, ordering: .relaxed)
     observer?.storeReturns(firstVersion)
-    stateLock.withLock {
-      up.store(true, ordering: .releasing)
-      noteChange(nil)
-    }
+    service.comeBack(isListed: observer == nil)
     return true
-  }
-
-  /// Tells the process's list where the store is now. Maintenance tries again if that fails: until
-  /// the list has the directory, another opening of it is answered with `busy`.
-  func list() {
-    guard let observer, isUp, !isListed.load(ordering: .relaxed) else { return }
-    let place = stateLock.withLock { self.place }
-    if Process.relist(observer.identity, device: place.device, inode: place.inode) {
-      isListed.store(true, ordering: .relaxed)
-    }
-  }
-
-  /// Tells the observer of the changes that it does not know of, in their order. The caller holds
-  /// no lock.
-  func tellState() {
-    guard let observer, owesNews.load(ordering: .relaxed) else { return }
-    let (changes, isUp, failure) = stateLock.withLock { () -> (Int, Bool, Failure?) in
-      defer { untoldChanges = 0 }
-      owesNews.store(false, ordering: .relaxed)
-      return (untoldChanges, self.isUp, lastFailure)
-    }
-    // The last change led to `isUp`, the one before it to the other state.
-    for left in (0..<changes).reversed() {
-      if isUp == (left == 0) {
-        list()
-        observer.storeChanged(nil)
-      } else {
-        observer.storeChanged(failure)
-      }
-    }
-  }
-
-  var downFailure: Failure {
-    let words: StaticString = "the disk tier is out of service"
-    guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
-    if belongsToParent { return reason }
-    return reason.with(.tierDown, words)
   }
 
   // MARK: the end
@@ -127,13 +61,13 @@ extension LogStorage {
     // A store that is out of service stays so.
     if isUp { look() }
     endFiles(store)
+    let wasUp = isUp
     let failure = store.close()
-    up.store(false, ordering: .releasing)
     // Of a cache that has been removed, meanwhile too, there is nothing that could be ended.
     if store.directory.hasLost(LogStore.indexName) { return nil }
     let words: StaticString = "closed, but the end was not clean"
     if let failure { return failure.with(.io, words) }
-    return stateLock.withLock({ reason }) == nil ? nil : downFailure.with(.io, words)
+    return wasUp ? nil : service.failure.with(.io, words)
   }
 
   // MARK: a fork
@@ -142,7 +76,7 @@ extension LogStorage {
     guard sweepLock.lock(until: end) else { return false }
     if serviceLock.lock(until: end) {
       if contentLock.lock(until: end) {
-        if stateLock.lock(until: end) {
+        if holdState(until: end) {
           if store?.hold(until: end) ?? true {
             store?.member.noteFork()
             if !mayHaveOthers { shared.resetCounters() }
@@ -150,7 +84,7 @@ extension LogStorage {
             shared.noteOthers()
             return true
           }
-          stateLock.unlock()
+          letStateGo()
         }
         contentLock.unlock()
       }
@@ -160,9 +94,21 @@ extension LogStorage {
     return false
   }
 
+  private func holdState(until end: Deadline) -> Bool {
+    guard stateLock.lock(until: end) else { return false }
+    if service.hold(until: end) { return true }
+    stateLock.unlock()
+    return false
+  }
+
+  private func letStateGo() {
+    service.letGo()
+    stateLock.unlock()
+  }
+
   func endFork() {
     store?.letGo()
-    stateLock.unlock()
+    letStateGo()
     contentLock.unlock()
     serviceLock.unlock()
     sweepLock.unlock()
@@ -203,10 +149,7 @@ extension LogStorage {
     stateLock.renew()
     serviceLock.renew()
     sweepLock.renew()
-    up.store(false, ordering: .releasing)
-    untoldChanges = 0
-    owesNews.store(false, ordering: .relaxed)
+    service.leave()
     belongsToParent = true
-    reason = Failure(.forked, "the disk tier belongs to the parent of this process")
   }
 }

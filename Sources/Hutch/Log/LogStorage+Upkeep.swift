@@ -79,13 +79,13 @@ extension LogStorage {
 
   func maintain(at moment: Moment) -> Bool {
     guard isUp || reopen() else {
-      tellState()
+      service.tell(observer)
       return false
     }
     look()
-    list()
+    service.list(observer)
     guard let store = live else {
-      tellState()
+      service.tell(observer)
       return false
     }
     var hasMore = false
@@ -271,7 +271,7 @@ extension LogStorage {
     var place = LogPlace()
     var found = WalkPage()
     while try store.step(&place, into: &found) {
-      guard isUp else { throw downFailure }
+      guard isUp else { throw service.failure }
       let ages = store.ages
       for entry in found.entries.elements {
         if entry.record.isExpired(at: moment.time, under: ages) { continue }

@@ -19,7 +19,7 @@ extension LogStorage {
       return
     }
     lookIfDue()
-    guard let store = uncounted else { return endFailed(&write, for: downFailure) }
+    guard let store = uncounted else { return endFailed(&write, for: service.failure) }
     store._withUnsafeGuaranteedRef { self.write(&write, to: $0) }
   }
 
@@ -78,26 +78,23 @@ extension LogStorage {
     lookIfDue()
     let (key, hash) = (log.key, log.hash)
     var result = StoreWrite.Result()
-    if let store = uncounted {
-      store._withUnsafeGuaranteedRef { store in
-        log.hash = own(hash, key, in: store)
-        store.write(&log, at: Moment.at(time)) { done in
-          observer?.storeCommits(key, hash, version, done.mark)
-        }
-        result.outcome = log.outcome
-        result.existed = log.existed
-        result.existing = log.existing
-        result.failure = log.failure
-        // Another process has made the directory durable meanwhile.
-        if log.failure == nil && store.isDurable {
-          do throws(Failure) { try settle(store) } catch { result.failure = error }
-        }
-      }
-    } else {
-      result.failure = downFailure
-      result.outcome = .failed
-      bar(key, hash)
+    guard let store = uncounted else {
+      fail(&result, key, hash, for: service.failure)
       return result
+    }
+    store._withUnsafeGuaranteedRef { store in
+      log.hash = own(hash, key, in: store)
+      store.write(&log, at: Moment.at(time)) { done in
+        observer?.storeCommits(key, hash, version, done.mark)
+      }
+      result.outcome = log.outcome
+      result.existed = log.existed
+      result.existing = log.existing
+      result.failure = log.failure
+      // Another process has made the directory durable meanwhile.
+      if log.failure == nil && store.isDurable {
+        do throws(Failure) { try settle(store) } catch { result.failure = error }
+      }
     }
     if result.failure != nil {
       if log.outcome != .noSpace { result.outcome = .failed }
@@ -143,7 +140,7 @@ extension LogStorage {
     }
     if let file {
       // The store has moved since the content file was written.
-      guard file.directory === store.directory else { throw downFailure }
+      guard file.directory === store.directory else { throw service.failure }
       log.file = LogFile(name: file.name, size: file.size, checksum: file.checksum)
     }
     if kind == .touch { log.times = entry.record }
@@ -172,11 +169,17 @@ extension LogStorage {
     if log.failure != nil { noteFailure(of: log, write.hash) }
   }
 
-  @inline(never)
   func endFailed(_ write: inout StoreWrite, for reason: Failure) {
-    write.result.failure = reason
-    write.result.outcome = .failed
     // A clear has no key: every key is barred.
-    bar((write.entry?.key).map { Bytes($0) }, write.hash)
+    fail(&write.result, (write.entry?.key).map { Bytes($0) }, write.hash, for: reason)
+  }
+
+  @inline(never)
+  private func fail(
+    _ result: inout StoreWrite.Result, _ key: Bytes?, _ hash: UInt64, for reason: Failure
+  ) {
+    result.failure = reason
+    result.outcome = .failed
+    bar(key, hash)
   }
 }

@@ -30,8 +30,9 @@ import Synchronization
 /// later has another LogStore. Reads may still use the old one, without any lock, so it stays
 /// mapped until the end, and the number of stores is bounded.
 ///
-/// Locks, in this order: `sweepLock`, `serviceLock`, `contentLock`, `stateLock`, the directory's,
-/// then `LogOwed`'s, `LogDeadFiles`' and `FilesInFlight`'s, under which nothing is taken.
+/// Locks, in this order: `sweepLock`, `serviceLock`, `contentLock`, `stateLock` or the lock of
+/// `service`, the directory's, then `LogOwed`'s, `LogDeadFiles`' and `FilesInFlight`'s, under which
+/// nothing is taken.
 final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let clock: Clock
   let shared: LogShared
@@ -41,8 +42,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// The newest LogStore; 0: there has been none. Stored with release by the opening, loaded with
   /// acquire by users.
   private let current = Atomic<UInt>(0)
-  /// True while that store is in service. Release and acquire, likewise.
-  let up = Atomic<Bool>(false)
+  let service: Service
   /// True in the child of a fork if the directory is the parent's alone.
   var belongsToParent = false
   /// True from the first fork on that hands the directory on. Changes while no call uses the store.
@@ -53,17 +53,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// The newest store. It keeps the earlier ones, and so their memory mapped.
   private var newest: LogStore?
   private var storeCount = 0
-  /// The directory of the newest store, or the one in which a store is to be opened.
-  private(set) var place: Directory
-  /// The reason why the store is out of service.
-  var reason: Failure?
-  /// The last reason. Unlike `reason` it stays when the store is back.
-  var lastFailure: Failure?
-  /// How many changes of `up` the observer does not know of: 0, 1 or 2. A third one cancels two.
-  var untoldChanges = 0
-  /// True if there are any. Stored with `stateLock` held; loaded without it, relaxed: the next call
-  /// tells of a change that this one misses.
-  let owesNews = Atomic<Bool>(false)
   /// The bars on single keys (LogStorage+Bars), the number of the newest bar on every key (0: there
   /// is none), and the number of the newest bar.
   var bars = Bars()
@@ -79,18 +68,14 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// The strongest durability that this process's openings ask for. Relaxed.
   let ownDurability: Atomic<UInt32>
 
-  /// The times, by CLOCK_MONOTONIC, of the next look at the directory, and of the next try to open
-  /// it again. Relaxed.
+  /// The time, by CLOCK_MONOTONIC, of the next look at the directory. Relaxed.
   let nextLook = Atomic<Int64>(0)
-  let nextTry = Atomic<Int64>(0)
   /// The time of the next look whether other processes still have the directory open. Relaxed.
   let nextCount = Atomic<Int64>(0)
   /// The number of the next segment when maintenance last saw a new one, and when that was, by
   /// CLOCK_MONOTONIC. Relaxed: they only put off what is given back.
   let quietNext = Atomic<UInt64>(0)
   let quietSince = Atomic<Int64>(0)
-  /// True if the process's list has the directory. Relaxed.
-  let isListed = Atomic<Bool>(true)
 
   let content = Content()
   /// What removed files occupy that have not been deleted yet, as `stats` shows it. Relaxed.
@@ -116,7 +101,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   ) {
     self.options = options
     self.clock = clock
-    place = directory
+    service = Service(directory)
     ownDurability = Atomic(options.durability.rawValue)
     livePolicy = Atomic((options.policy ?? .adaptive).rawValue)
     self.shared = shared
@@ -136,12 +121,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
         throw Failure(.badDirectory, "the directory cannot be opened")
       }
       try storage.attach(directory)
-      storage.up.store(true, ordering: .releasing)
+      storage.service.begin()
     } catch {
       guard options.isOptional && error.isOfDirectory else { throw error }
-      storage.reason = error
-      storage.noteChange(error)
-      storage.postponeTry()
+      storage.service.beginDown(error)
     }
     storage.shared.isHandedOut = true
     return storage
@@ -183,11 +166,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       store.earlier = newest
       newest = store
       storeCount += 1
-      place = directory
-      reason = nil
       current.store(
         UInt(bitPattern: Unmanaged.passUnretained(store).toOpaque()), ordering: .releasing)
     }
+    service.move(to: directory)
   }
 
   /// Learns what the tiers above share by this store. The directory is being opened. `isSole`:
@@ -214,12 +196,11 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   /// At the end: no descriptor stays open.
   func forgetStores() {
-    let path = try? Directory.unopened(path: place.path)
+    service.close()
     stateLock.withLock {
       current.store(0, ordering: .releasing)
       newest = nil
       storeCount = 0
-      if let path { place = path }
     }
   }
 
@@ -243,7 +224,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   /// The store, if it is in service.
   var live: LogStore? {
-    @inline(never) get { up.load(ordering: .acquiring) ? store : nil }
+    @inline(never) get { isUp ? store : nil }
   }
 
   /// As `store` and `live`, for the calls of every get and write: no reference is counted, since
@@ -256,20 +237,20 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   }
 
   @inline(__always)
-  var uncounted: Unmanaged<LogStore>? { up.load(ordering: .acquiring) ? uncountedStore : nil }
+  var uncounted: Unmanaged<LogStore>? { isUp ? uncountedStore : nil }
 
   /// The store if it is in service; fails with the reason why it is not.
   func serving() throws(Failure) -> LogStore {
-    guard let live else { throw downFailure }
+    guard let live else { throw service.failure }
     return live
   }
 
-  var isUp: Bool { up.load(ordering: .acquiring) }
+  @inline(__always) var isUp: Bool { service.isUp }
 
   func watch(by observer: any StorageObserver) {
     self.observer = observer
     store?.observer = observer
-    tellState()
+    service.tell(observer)
   }
 
   // MARK: sharing
@@ -299,7 +280,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   // MARK: what has gone
 
   var owesWork: Bool {
-    if owesNews.load(ordering: .relaxed) { return true }
+    if service.owesNews { return true }
     guard let store = uncountedStore else { return false }
     return store._withUnsafeGuaranteedRef {
       !$0.owed.isEmpty || !$0.dead.isEmpty && !$0.isDurable
@@ -319,6 +300,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       }
       if !store.dead.isEmpty && (waits || !store.isDurable) { moveDead(of: store) }
     }
-    tellState()
+    service.tell(observer)
   }
 }
