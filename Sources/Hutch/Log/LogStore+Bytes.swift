@@ -5,7 +5,8 @@ import CSystem
 // a write neither. So the first use of a segment's place is by writes. Later a store costs half of
 // a write if this process has stored to the page lately. Else it faults, and costs two to four
 // times as much as a write on ext4, and less on tmpfs. The kernel writes a page to the disk, and
-// has the next store fault, after 30 seconds. So on a disk only quick rounds are made by stores.
+// has the next store fault, after 30 seconds. So on a disk only quick rounds are made by stores,
+// and in the first of them an entry's pages are asked for in one call.
 
 extension LogStore {
   /// From this size on a copy goes past the processor's caches: so little of the log fits into
@@ -87,13 +88,18 @@ extension LogStore {
     return true
   }
 
-  /// Loads from bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB
-  /// around it, and that of a store a page (Linux, `fault_around_bytes`). Elsewhere a store to a
-  /// page that a load has mapped costs a fault once more, and the fault of a store maps as much as
-  /// was written to the file at once.
+  /// Maps bytes that are about to be stored to. On tmpfs the fault of a load maps the 64 KB around
+  /// it, and that of a store a page (Linux, `fault_around_bytes`). Elsewhere a store to a page that
+  /// a load has mapped costs a fault once more. The call for a whole range costs less than the
+  /// faults of its pages; where they are mapped already, it costs what stores save.
   @inline(never)
   func mapAhead(_ start: UnsafeMutableRawPointer, _ count: Int) {
-    guard isInMemory else { return }
+    guard isInMemory else {
+      let lead = Int(bitPattern: start) & (LogPages.pageSize - 1)
+      // MADV_POPULATE_WRITE, since Linux 5.14.
+      if round.isFirst { madvise(start - lead, lead + count, 23) }
+      return
+    }
     let first = Int(bitPattern: start) & ~7
     let last = (first + count - 1) & ~7
     for address in stride(from: first, to: last, by: LogStore.farSize) {
@@ -106,6 +112,8 @@ extension LogStore {
 /// How quickly this process comes round in the log, as the last whole round says.
 struct LogRound {
   private(set) var isQuick = false
+  /// The round under way is quick, and the last one was not.
+  private(set) var isFirst = false
   /// The number of the segment with which the round ends; 0: none has begun.
   private var end: UInt64 = 0
   private var began: Int64 = 0
@@ -116,7 +124,9 @@ struct LogRound {
   mutating func note(_ number: UInt64, of count: Int) {
     guard number >= end else { return }
     let now = Clock.read(CLOCK_MONOTONIC_COARSE)
+    let wasQuick = isQuick
     isQuick = end != 0 && now - began < LogRound.quick
+    isFirst = isQuick && !wasQuick
     end = number &+ UInt64(count)
     began = now
   }
