@@ -26,27 +26,58 @@ extension LogStore {
   }
 
   private func verifyLocked(readsValues: Bool) throws(Failure) -> CheckReport {
-    var report = CheckReport()
-    var live: UInt64 = 0
-    var files: UInt64 = 0
     var units = GrowingArray<UInt64>()
     try units.append(0, IndexAt.seatCount)
+    let found = verifySlots(units: &units, readsValues: readsValues)
+    var report = found.report
+    let misplaced = misplacedSegments()
+    report.manifest = misplaced + (found.reached == IndexAt.mostPages ? 0 : 1)
+    var isWhole = misplaced == 0
+    if isWhole && found.reached != IndexAt.mostPages {
+      // Before the keys have a page: after a kill the next check does the rest.
+      try rebuildInPlace()
+      try? fillHoles()
+      var reached = 0
+      eachPage { reached += LogStore.hashes(ofLevel: $0.word.level) }
+      isWhole = reached == IndexAt.mostPages
+    }
+    // What cannot be set right here is made anew by the next opening that is alone.
+    if !isWhole { words.store(IndexAt.recovering, 1) }
+    if setSums(found, units) { report.counters = 1 }
+    return report
+  }
+
+  /// How many hashes lead to a page: each does, or puts of its keys fail.
+  private static func hashes(ofLevel level: Int) -> Int { 1 << (IndexAt.highestTop - level) }
+
+  /// What the slots name.
+  private struct Found {
+    var report = CheckReport()
+    /// The bytes of the entries, and of their content files.
+    var live: UInt64 = 0
+    var files: UInt64 = 0
+    /// How many hashes lead to a page.
+    var reached = 0
+  }
+
+  /// Looks through all slots, and empties those that name no entry that a lookup would find.
+  /// `units`: those of each segment's entries are added here.
+  private func verifySlots(units: inout GrowingArray<UInt64>, readsValues: Bool) -> Found {
+    var found = Found()
     // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
     let sums = units.elements
-    // How many hashes lead to a page: each does, or puts of its keys fail.
-    var reached = 0
     eachPage { page in
-      reached += 1 << (IndexAt.highestTop - page.word.level)
+      found.reached += LogStore.hashes(ofLevel: page.word.level)
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
-        let word = SlotWord(SharedWords.load(page.base + i * 8))
-        guard word.names, let seat = seat(of: word.address) else { continue }
         let slot = page.base + i * 8
+        let word = SlotWord(SharedWords.load(slot))
+        guard word.names, let seat = seat(of: word.address) else { continue }
         let entry = entry(seat, word.address)
         if let entry, entry.isRecord { continue }
         guard let entry, entry.keySize > 0,
           find(entry.key, hash.entry(entry.key))?.slot == slot
         else {
-          report.damaged += 1
+          found.report.damaged += 1
           SharedWords.store(slot, emptied(slot, page).bits)
           continue
         }
@@ -55,32 +86,26 @@ extension LogStore {
             entry, hash.entry(entry.key),
             value: entry.hasFile ? entry.checksum : Checksum.xxh3(entry.value), entry.extended)
         {
-          report.damaged += 1
+          found.report.damaged += 1
         }
-        report.entries += 1
-        report.bytes += UInt64(entry.record.size)
-        live += entry.charge
-        files += entry.fileCharge
+        found.report.entries += 1
+        found.report.bytes += UInt64(entry.record.size)
+        found.live += entry.charge
+        found.files += entry.fileCharge
         sums[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
       }
     }
-    let misplaced = misplacedSegments()
-    report.manifest = misplaced + (reached == IndexAt.mostPages ? 0 : 1)
-    if misplaced == 0 && reached != IndexAt.mostPages {
-      // Before the keys have a page: after a kill the next check does the rest.
-      try rebuildInPlace()
-      try? fillHoles()
-      reached = 0
-      eachPage { reached += 1 << (IndexAt.highestTop - $0.word.level) }
-    }
-    // What cannot be set right here is made anew by the next opening that is alone.
-    if misplaced > 0 || reached != IndexAt.mostPages { words.store(IndexAt.recovering, 1) }
-    if report.entries != count || live != self.live || files != self.files {
-      report.counters = 1
+    return found
+  }
+
+  /// Sets the sums right. False: they were.
+  private func setSums(_ found: Found, _ units: borrowing GrowingArray<UInt64>) -> Bool {
+    var wereWrong = found.report.entries != count || found.live != live || found.files != files
+    if wereWrong {
       var redo = RedoRecord(words)
-      redo.set(IndexAt.count, report.entries)
-      redo.set(IndexAt.live, live)
-      redo.set(IndexAt.files, files)
+      redo.set(IndexAt.count, found.report.entries)
+      redo.set(IndexAt.live, found.live)
+      redo.set(IndexAt.files, found.files)
       redo.commit()
     }
     eachSegment { seat in
@@ -91,10 +116,10 @@ extension LogStore {
       {
         return
       }
-      report.counters = 1
+      wereWrong = true
       words.store(SeatWord.liveOffset(seat.number), live)
     }
-    return report
+    return wereWrong
   }
 
   /// Every page that is in force.

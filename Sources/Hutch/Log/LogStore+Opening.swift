@@ -213,24 +213,49 @@ extension LogStore {
       (0, IndexAt.seats + LogPages.pageSize), (IndexAt.pageTable, LogPages.pageSize),
       (IndexAt.shared, LogShared.byteCount), (IndexAt.slots, LogPages.step * LogPages.pageSize),
     ] { try Files.reserve(indexFile.number, offset, count) }
+    let shift = LogFormat.segmentShift(
+      for: limits.cost, of: Files.space(of: logFile.number)?.all ?? 0)
+    var head = try newHead(limits, shift, index, log, from: checkpoint)
+    // No entry names the content files of an index before this one.
+    head[IndexAt.loose / 8] = ContentFiles.hasFolder(in: directory) ? 1 : 0
+    if checkpoint == nil {
+      // What it knows is of the log that goes.
+      _ = Files.unlink(Files.path(LogCheckpoint.name), at: directory.descriptor)
+    }
+    // An earlier index, which may be lost, has drawn versions. The time is above them all.
+    var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
+    var first = PageWord(page: 0, level: 0).bits
+    guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
+      withUnsafeBytes(
+        of: &first, { Files.write($0, to: indexFile.number, at: IndexAt.pageTable) }),
+      withUnsafeBytes(
+        of: head,
+        {
+          let secrets = Bytes(rebasing: $0[IndexAt.secrets..<IndexAt.secrets + 32])
+          return Files.write(secrets, to: indexFile.number, at: IndexAt.shared)
+        }),
+      withUnsafeBytes(
+        of: &versions, { Files.write($0, to: indexFile.number, at: IndexAt.versions) }),
+      checkpoint != nil
+        || Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
+      Files.rename(Files.path(newIndex), to: Files.path(indexName), at: directory.descriptor)
+    else { throw .system("cannot make a file of the log store") }
+  }
 
+  /// The head of a new index. `shift`: a segment has 2^shift bytes, unless the checkpoint says it.
+  private static func newHead(
+    _ limits: TierLimits, _ shift: Int, _ index: FileStatus, _ log: FileStatus,
+    from checkpoint: LogCheckpoint?
+  ) throws(Failure) -> InlineArray<128, UInt64> {
+    typealias At = LogCheckpoint.At
     var head = InlineArray<128, UInt64>(repeating: 0)
     func set(_ offset: Int, _ value: UInt64) { head[offset / 8] = value }
     set(IndexAt.magic, LogFormat.magic)
-    let shift = LogFormat.segmentShift(
-      for: limits.cost, of: Files.space(of: logFile.number)?.all ?? 0)
-    set(
-      IndexAt.format,
-      checkpoint?[LogCheckpoint.At.format] ?? LogFormat.version | UInt64(shift - 4) << 32)
+    set(IndexAt.format, checkpoint?[At.format] ?? LogFormat.version | UInt64(shift - 4) << 32)
     set(IndexAt.recovering, checkpoint == nil ? 0 : 1)
-    var secrets = InlineArray<4, UInt64>(repeating: 0)
     for i in 0..<4 {
-      if let checkpoint {
-        secrets[i] = checkpoint[LogCheckpoint.At.secrets + i]
-      } else {
-        secrets[i] = try Entropy.number()
-      }
-      set(IndexAt.secrets + i * 8, secrets[i])
+      let secret = if let checkpoint { checkpoint[At.secrets + i] } else { try Entropy.number() }
+      set(IndexAt.secrets + i * 8, secret)
     }
     set(IndexAt.device, index.identity.device)
     set(IndexAt.indexInode, index.identity.inode)
@@ -239,12 +264,6 @@ extension LogStore {
     set(IndexAt.boot, boot.id.0)
     set(IndexAt.boot + 8, boot.id.1)
     set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
-    if checkpoint == nil {
-      // What it knows is of the log that goes.
-      _ = Files.unlink(Files.path(LogCheckpoint.name), at: directory.descriptor)
-    }
-    // An earlier index, which may be lost, has drawn versions. The time is above them all.
-    var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
     set(IndexAt.next, 1)
     // So the key of each beginning of a segment of new entries is above 0.
     set(IndexAt.last, 1 << (head[IndexAt.format / 8] >> 32))
@@ -253,22 +272,9 @@ extension LogStore {
     set(IndexAt.expiryBefore, UInt64(Int64.max))
     let words = limits.words
     for i in words.indices {
-      set(IndexAt.limits + i * 8, checkpoint?[LogCheckpoint.At.limits + i] ?? words[i])
+      set(IndexAt.limits + i * 8, checkpoint?[At.limits + i] ?? words[i])
     }
-    // No entry names the content files of an index before this one.
-    set(IndexAt.loose, ContentFiles.hasFolder(in: directory) ? 1 : 0)
-    var first = PageWord(page: 0, level: 0).bits
-    guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
-      withUnsafeBytes(
-        of: &first, { Files.write($0, to: indexFile.number, at: IndexAt.pageTable) }),
-      withUnsafeBytes(
-        of: secrets, { Files.write($0, to: indexFile.number, at: IndexAt.shared) }),
-      withUnsafeBytes(
-        of: &versions, { Files.write($0, to: indexFile.number, at: IndexAt.versions) }),
-      checkpoint != nil
-        || Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
-      Files.rename(Files.path(newIndex), to: Files.path(indexName), at: directory.descriptor)
-    else { throw .system("cannot make a file of the log store") }
+    return head
   }
 
   private static func makeFile(

@@ -52,7 +52,7 @@ extension LogStore {
   /// which a load from the mapping would give a page on tmpfs.
   private func beginning(atPlace place: Int) throws(Failure) -> LogBeginning? {
     var address: LogAddress = 0
-    _ = withUnsafeMutableBytes(of: &address) {
+    let count = withUnsafeMutableBytes(of: &address) {
       Files.read(logFile.number, into: $0, at: place &<< segmentShift)
     }
     if count == nil { throw .system("cannot read the log") }
@@ -146,7 +146,6 @@ extension LogStore {
     _ found: borrowing GrowingArray<LogBeginning>, from checkpoint: LogCheckpoint,
     _ tail: LogTail, next: UInt64
   ) throws(Failure) {
-    typealias At = LogCheckpoint.At
     var counts = (new: UInt64(0), kept: UInt64(0))
     var oldest = (new: UInt64.max, kept: UInt64.max)
     var newestKept: UInt64 = 0
@@ -184,6 +183,16 @@ extension LogStore {
     set(IndexAt.segments, counts.new + counts.kept)
     set(IndexAt.keptSegments, counts.kept)
     set(IndexAt.places, UInt64(places))
+    set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) &>> unitShift : 0)
+    set(IndexAt.rebuildEnd, tail.end)
+    set(IndexAt.rebuildKept, newestKept)
+    setState(from: checkpoint, tail, next: next)
+  }
+
+  /// Sets the rest of the state.
+  private func setState(from checkpoint: LogCheckpoint, _ tail: LogTail, next: UInt64) {
+    typealias At = LogCheckpoint.At
+    func set(_ offset: Int, _ value: UInt64) { words.store(offset, value) }
     set(IndexAt.next, next)
     set(IndexAt.last, tail.end)
     set(IndexAt.floor, tail.floor)
@@ -200,9 +209,6 @@ extension LogStore {
       isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits)
     // What replaced or removed a kept entry is not met where the cleaner had passed it. 0: never.
     set(IndexAt.certainFrom, tail.newFrom > certainFrom ? 0 : certainFrom)
-    set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) &>> unitShift : 0)
-    set(IndexAt.rebuildEnd, tail.end)
-    set(IndexAt.rebuildKept, newestKept)
     let version = max(words.load(IndexAt.versions), checkpoint[At.version], tail.version)
     set(IndexAt.versions, min(version, 1 << 62) + 1)
   }

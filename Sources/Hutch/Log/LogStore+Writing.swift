@@ -145,25 +145,7 @@ extension LogStore {
     setMark(of: &write)
     if let match, !write.existed, write.kind != .touch { noteExpired(match.entry) }
     switch write.kind {
-    case .put:
-      // The newest version stays, in whatever order the writes come.
-      if write.yieldsToNewer && write.existing > record.version { return }
-      if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
-      guard isWithinLimits(write.key.count, record, write.file) else {
-        write.outcome = .tooLarge
-        counters.refusals.count()
-        remove(write.key, write.hash, match, at: moment)
-        return
-      }
-      let none = Bytes(start: nil, count: 0)
-      // The block may have the value too, for the memory tier.
-      let value =
-        write.file == nil ? write.value ?? write.entry.map { Bytes($0.value) } ?? none : none
-      try append(
-        write.key, write.hash, &record, value, write.file,
-        write.entry.map { Bytes($0.extendedData) } ?? none, match, isClean: isClean, at: moment)
-      counters.puts.countLocked()
-      write.outcome = .stored
+    case .put: try put(&write, &record, match, isClean: isClean, at: moment)
     case .remove:
       if write.existed { counters.removals.countLocked() }
       remove(write.key, write.hash, match, at: moment)
@@ -171,6 +153,31 @@ extension LogStore {
       guard let match, write.existed else { return }
       write.existed = try touch(match, write, at: moment)
     }
+  }
+
+  @inline(__always)
+  private func put(
+    _ write: inout LogWrite, _ record: inout Record, _ match: LogMatch?, isClean: Bool,
+    at moment: Moment
+  ) throws(Failure) {
+    // The newest version stays, in whatever order the writes come.
+    if write.yieldsToNewer && write.existing > record.version { return }
+    if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
+    guard isWithinLimits(write.key.count, record, write.file) else {
+      write.outcome = .tooLarge
+      counters.refusals.count()
+      remove(write.key, write.hash, match, at: moment)
+      return
+    }
+    let none = Bytes(start: nil, count: 0)
+    // The block may have the value too, for the memory tier.
+    let value =
+      write.file == nil ? write.value ?? write.entry.map { Bytes($0.value) } ?? none : none
+    try append(
+      write.key, write.hash, &record, value, write.file,
+      write.entry.map { Bytes($0.extendedData) } ?? none, match, isClean: isClean, at: moment)
+    counters.puts.countLocked()
+    write.outcome = .stored
   }
 
   /// A write meets an entry that has expired, and takes its place.
@@ -227,16 +234,7 @@ extension LogStore {
     }
     if mayHaveMoved, let old = match, !isNamed(old) { match = find(key, hash) }
 
-    let slot: UnsafeMutableRawPointer
-    var uses: UInt64 = 0
-    if let match {
-      slot = match.slot
-      uses = match.seat.isKept ? SlotWord.mostUses : SlotWord(SharedWords.load(slot)).uses
-    } else {
-      let found = try slotForNew(hash, at: moment)
-      slot = found.slot
-      if found.wasEvicted { uses = SlotWord.mostUses }
-    }
+    let (slot, uses) = try slot(for: match, hash, at: moment)
     let address = words.load(IndexAt.head)
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")
@@ -273,6 +271,19 @@ extension LogStore {
       at: match?.entry.address ?? 0)
     redo.commit()
     prefetchHead(address &+ units, seat)
+  }
+
+  /// The slot of a put, and how often its entry counts as read.
+  @inline(__always)
+  private func slot(
+    for match: LogMatch?, _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> (UnsafeMutableRawPointer, uses: UInt64) {
+    if let match {
+      let uses = SlotWord(SharedWords.load(match.slot)).uses
+      return (match.slot, match.seat.isKept ? SlotWord.mostUses : uses)
+    }
+    let found = try slotForNew(hash, at: moment)
+    return (found.slot, found.wasEvicted ? SlotWord.mostUses : 0)
   }
 
   /// Prefetches what the next write appends to. Else its first exchange of a word has to wait until
