@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -87,6 +88,34 @@ def test_natural_arguments_have_keys_of_their_own():
     assert keys == [key(each) for each in pickle.loads(pickle.dumps(NATURAL))]
     with pytest.raises(TypeError, match="cannot make a key"):
         key(Point(1, object()))
+
+
+@dataclasses.dataclass
+class Config(dict):
+    name: str
+
+
+class Outer:
+    class Inner:
+        pass
+
+
+def test_a_dataclass_that_has_more_than_its_fields_is_no_argument():
+    for value in (Config("a"), [Config("a")]):
+        with pytest.raises(TypeError, match="cannot make a key"):
+            key(value)
+
+
+def test_classes_as_arguments():
+    class Local:
+        pass
+
+    classes = [int, str, Outer, Outer.Inner, Point, Colour, collections.abc.Sized, type]
+    keys = [key(each) for each in [*classes, "builtins.int"]]
+    assert len(set(keys)) == len(keys)
+    for wrong in (Local, type("<lambda>", (), {})):
+        with pytest.raises(TypeError, match="cannot make a key"):
+            key(wrong)
 
 
 def test_equal_numbers_are_one_argument_unless_they_are_typed():

@@ -489,6 +489,26 @@ def test_an_inherited_classmethod_is_another_one_for_each_class(cache):
     assert of_derived.cache_info()[:2] == (0, 1)
 
 
+class Shape:
+    @classmethod
+    def corners(cls, n):
+        return f"{cls.__name__} {n}"
+
+
+class Square(Shape):
+    pass
+
+
+def test_a_classmethod_is_cached_for_each_class(cache, monkeypatch):
+    corners = classmethod(cache.memoize()(Shape.corners.__func__))
+    monkeypatch.setattr(Shape, "corners", corners)
+    for _ in range(2):
+        assert (Shape.corners(1), Square.corners(1), Square().corners(1)) == (
+            *("Shape 1", "Square 1"), "Square 1",
+        )
+    assert Shape.corners.__func__.cache_info()[:2] == (4, 2)
+
+
 def test_partials_and_callable_objects(cache):
     def power(base, exponent, *, plus=0):
         return base**exponent + plus

@@ -106,6 +106,10 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         if zone is not None and type(zone).__module__ not in ("datetime", "zoneinfo"):
             return None
         return repr(value) + ("*" if getattr(value, "fold", 0) else "")
+    if isinstance(value, type):
+        # As of a method's class. A class within a function has no name of its own.
+        name = value.__qualname__
+        return None if "<" in name else repr(f"{value.__module__}.{name}")
     pathlib = sys.modules.get("pathlib")
     if pathlib is not None and isinstance(value, pathlib.PurePath):
         return repr(os.fspath(value))
@@ -125,6 +129,10 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         return "".join(literal(item, typed) + "," for item in value)
     dataclasses = sys.modules.get("dataclasses")
     if dataclasses is not None and dataclasses.is_dataclass(kind):
+        from ._cbor import has_fields_alone
+
+        if not has_fields_alone(kind):
+            return None
         fields = (f.name for f in dataclasses.fields(value))
         return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     return None

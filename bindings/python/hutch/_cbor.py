@@ -75,13 +75,12 @@ def register(cls: Any, name: str | None = None) -> Any:
     """
     if not isinstance(cls, type) or kind_of(cls) is None:
         raise TypeError(f"an Enum, a dataclass or a named tuple can be registered, not {cls!r}")
-    if kind_of(cls) == DATACLASS:
-        for base in cls.__mro__[:-1]:
-            if not base.__flags__ & _HEAP_TYPE:
-                raise TypeError(
-                    f"a dataclass that is a {base.__name__} cannot be registered: "
-                    "its fields are not all that it holds"
-                )
+    if kind_of(cls) == DATACLASS and not has_fields_alone(cls):
+        base = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+        raise TypeError(
+            f"a dataclass that is a {base.__name__} cannot be registered: "
+            "its fields are not all that it holds"
+        )
     chosen = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
     other = classes.get(chosen)
     if other is not None and (other.__module__, other.__qualname__) != (
@@ -92,6 +91,11 @@ def register(cls: Any, name: str | None = None) -> Any:
     classes[chosen] = cls
     names[cls] = chosen
     return cls
+
+
+def has_fields_alone(cls: type) -> bool:
+    """Whether a dataclass is none that has more than its fields, as one that is a dict."""
+    return all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
 
 
 def kind_of(cls: type) -> int | None:
