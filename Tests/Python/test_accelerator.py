@@ -834,6 +834,19 @@ def test_a_class_of_a_test_makes_no_datetimes_later(monkeypatch):
     assert {type(each) for each in loads(data)} == {real}
 
 
+def test_the_length_is_that_of_a_walk(tmp_path):
+    for place in None, tmp_path / "cache":
+        with hutch.Cache(place) as cache:
+            assert len(cache) == SlowEntries.__len__(cache) == cache.count() == 0 and not cache
+            cache.update({number: number for number in range(300)})
+            views = [cache, cache.memory] + ([] if place is None else [cache.disk])
+            assert [len(each) for each in views] == [300] * len(views) and cache
+        with pytest.raises(hutch.ClosedError):
+            len(cache)
+    with pytest.raises(ValueError, match="not been opened"):
+        len(hutch.Cache.__new__(hutch.Cache))
+
+
 def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):
     from hutch.diskcache._record import RecordForms
 

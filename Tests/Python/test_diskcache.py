@@ -16,10 +16,11 @@ import warnings
 from decimal import Decimal
 
 import pytest
-from processes import finished
+from processes import finished, run
 
 import hutch
 import hutch.diskcache as diskcache
+from hutch import _accelerator
 from hutch.diskcache import ENOVAL, UNKNOWN, Cache
 from hutch.diskcache.core import args_to_key, full_name
 
@@ -456,6 +457,25 @@ def test_the_names_of_diskcache_are_there():
     assert [diskcache.MODE_TEXT, diskcache.MODE_PICKLE] == [3, 4]
     with pytest.raises(AttributeError):
         diskcache.nothing
+
+
+@pytest.mark.skipif(_accelerator.module is None, reason="all calls are by ctypes")
+def test_common_calls_take_no_ctypes(tmp_path):
+    output = run(
+        """
+        import sys
+        import hutch.diskcache as diskcache
+        for _ in range(2):
+            cache = diskcache.Cache(sys.argv[1])
+            cache.set("a", [1], expire=60, tag="t")
+            cache["b"] = cache.get("a")
+            print(len(cache), "a" in cache, cache["b"], cache.add("b", 1), cache.count)
+            cache.close()
+        print("ctypes" in sys.modules, "hutch._async" in sys.modules)
+        """,
+        tmp_path,
+    )
+    assert output == "2 True [1] False 0\n2 True [1] False 2\nFalse False\n"
 
 
 def test_import_hutch_does_not_import_it():

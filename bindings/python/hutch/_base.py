@@ -69,7 +69,7 @@ else:
             super().__init_subclass__(**more)
 
     _LATER = """
-__aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _items _put_each _read _walk
+__aiter__ __iter__ __reversed__ _as_stored _ask _counter _items _put_each _read _walk
 _put_object _steps _write aadd acheck aclear acompare_and_swap acontains acopy_to acost acount add adecr adelete
 adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix

@@ -102,6 +102,9 @@ FOREIGN = b"py:"
 
 _CBOR_KEY = 0xFD
 
+EXTENDED, SIZES = 1, 2
+"""What a walk over all keys can find beside them."""
+
 
 def key_to_bytes(key: Key) -> bytes:
     """The bytes under which an entry with this key is found from other languages.

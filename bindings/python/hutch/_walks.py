@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Literal
 from . import _structs
 from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
-from ._codec import Key, key_from_bytes
+from ._codec import EXTENDED, SIZES, Key, key_from_bytes
 from ._errors import Status, check
 from ._imports import hint
 from ._library import lib
@@ -30,9 +30,6 @@ Order = Literal["insertion", "access"]
 
 _ORDERS = {"insertion": 1, "access": 2}
 _DESCENDING = 256
-
-EXTENDED, SIZES = 1, 2
-"""What _all_keys can find beside the keys."""
 
 
 def number_of(order: Order | None, reverse: bool) -> int | None:

@@ -201,6 +201,20 @@ static int fast_contains(fast *self, PyObject *name) {
   return is_fine(self, status) ? 0 : -1;
 }
 
+static Py_ssize_t fast_length(fast *self) {
+  uint64_t count = 0;
+  hutch_status status;
+  if (!is_attached(self)) return -1;
+  if (self->is_in_memory) {
+    status = hutch.count(self->cache, &count);
+  } else {
+    Py_BEGIN_ALLOW_THREADS
+    status = hutch.count(self->cache, &count);
+    Py_END_ALLOW_THREADS
+  }
+  return is_fine(self, status) ? (Py_ssize_t)count : -1;
+}
+
 static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names) {
   key key;
@@ -430,6 +444,7 @@ static PyType_Slot fast_slots[] = {
     {Py_tp_methods, fast_methods},
     {Py_mp_subscript, (void *)fast_getitem},
     {Py_mp_ass_subscript, (void *)fast_setitem},
+    {Py_mp_length, (void *)fast_length},
     {Py_sq_contains, (void *)fast_contains},
     {Py_tp_doc, "The common calls of hutch.Entries, in C."},
     {0, NULL},

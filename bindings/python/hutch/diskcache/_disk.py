@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pickle
-import pickletools
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -334,6 +333,8 @@ class PickleDisk(Disk):
     def put(self, key: Any) -> Fields:
         if type(key) in (str, bytes) or _is_plain(key):
             return key, True
+        import pickletools
+
         data = pickle.dumps(key, protocol=self.pickle_protocol)
         return pickletools.optimize(data), False
 

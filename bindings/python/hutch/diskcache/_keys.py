@@ -3,7 +3,6 @@ keys of hutch, and their order."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Union
 
 from .._cbor_read import loads
@@ -46,6 +45,8 @@ def _short(key: HutchKey, data: bytes) -> HutchKey:
     """The key, or for one that is too long its digest."""
     if len(data) < _LONGEST:
         return key
+    import hashlib
+
     return _LONG + hashlib.sha256(data).digest()
 
 

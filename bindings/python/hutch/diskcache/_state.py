@@ -7,7 +7,6 @@ after a restart of the machine the file is not trusted.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import struct
@@ -189,6 +188,8 @@ class State:
         """The name of a queue, and the place in the file of its slot, or of one to use."""
         name = _NO_PREFIX
         if prefix is not None:
+            import hashlib  # Here as elsewhere: few calls need it, and it takes long.
+
             name = hashlib.blake2b(prefix.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         first = int.from_bytes(name[:4], "little") % _SLOTS
         free = None

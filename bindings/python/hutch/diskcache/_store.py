@@ -20,14 +20,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._cache import Cache as HutchCache
 from .._cache import _Once
-from .._codec import key_from_bytes
+from .._codec import EXTENDED, SIZES, key_from_bytes
 from .._limits import TierLimits
 from .._units import NO_LIMIT
-from .._walks import EXTENDED, SIZES, Order, number_of
 from ._accesses import Accesses
 from ._coldest import Coldest
 from ._ends import Ends
@@ -37,6 +36,9 @@ from ._ordered import Outermost
 from ._record import FORM, PLACE_AT, Record, RecordForms, charge, file_of
 from ._state import NEVER, State
 from ._tags import stored_tag
+
+if TYPE_CHECKING:
+    from .._walks import Order
 
 ENTRIES = "hutch"
 LOCK, STATE, SETTINGS = "diskcache.lock", "diskcache.state", "diskcache.json"
@@ -187,6 +189,8 @@ class Store:
 
     def first_keys(self, order: Order, most: int) -> list[HutchKey]:
         """The keys of the first entries in an order of hutch."""
+        from .._walks import number_of
+
         found: list[HutchKey] = self.disk._all_keys(
             number_of(order, False), 0, key_from_bytes, most
         )
@@ -194,6 +198,8 @@ class Store:
 
     def first(self, order: Order, reverse: bool, most: int) -> list[tuple[HutchKey, bytes]]:
         """The keys and the extended data of the first entries in an order of hutch."""
+        from .._walks import number_of
+
         found: list[tuple[HutchKey, bytes]] = self.disk._all_keys(
             number_of(order, reverse), EXTENDED, key_from_bytes, most
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from .._cbor import dumps
@@ -19,4 +18,6 @@ def stored_tag(tag: Any) -> Key | None:
         raise TypeError(f"a tag is a number, text or bytes, not a {type(tag).__name__}")
     if tag != "" and len(key_to_bytes(tag)) <= _LONGEST:
         return tag
+    import hashlib
+
     return "hutch.diskcache", hashlib.sha256(dumps(tag)).digest()

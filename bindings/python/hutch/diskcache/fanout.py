@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
-from .._errors import StorageError
 from ._base import Directory, full_path
 from ._constants import DEFAULT_SETTINGS, ENOVAL, Timeout
 from ._disk import Disk
@@ -139,8 +138,14 @@ class FanoutCache(Memoizes):
         shard = self._shard(key)
         try:
             return shard.get(key, default, read, expire_time, tag, retry)
-        except (Timeout, StorageError):
+        except Timeout:
             return default
+        except Exception as error:
+            from .._errors import StorageError  # With ctypes, which a program may not need.
+
+            if isinstance(error, StorageError):
+                return default
+            raise
 
     def __getitem__(self, key: Any) -> Any:
         """The value of key. KeyError: there is none."""
