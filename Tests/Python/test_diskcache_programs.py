@@ -142,6 +142,35 @@ def test_an_index_with_keys_of_its_own(tmp_path):
     assert "more" in Index(str(tmp_path))
 
 
+class Folded(Cache):
+    """Keys in lower case, and a list of those that were deleted."""
+
+    def __init__(self, *arguments, **settings):
+        self.deleted = []
+        super().__init__(*arguments, **settings)
+
+    def get(self, key, *arguments, **options):
+        return super().get(key.lower(), *arguments, **options)
+
+    def set(self, key, *arguments, **options):
+        return super().set(key.lower(), *arguments, **options)
+
+    def __delitem__(self, key, retry=True):
+        self.deleted.append(key)
+        return super().__delitem__(key.lower(), retry=retry)
+
+
+def test_an_index_on_a_cache_with_methods_of_its_own(tmp_path):
+    cache = Folded(tmp_path)
+    index = Index.fromcache(cache, {"A": 1, "B": 2, "C": 3})
+    assert "A" in index and "a" in index and "D" not in index
+    del index["A"]
+    assert index.popitem() == ("c", 3) and index.popitem(last=False) == ("b", 2)
+    assert cache.deleted == ["A", "c", "b"]
+    with pytest.raises(KeyError):
+        index.popitem()
+
+
 def test_a_directory_that_is_a_number(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Cache(41) as cache, FanoutCache(42, shards=1) as fanout, Deque([1], 43).cache as queue:

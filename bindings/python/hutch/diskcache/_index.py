@@ -64,7 +64,7 @@ class Index(MutableMapping[Any, Any]):
         del self._cache[key]
 
     def __contains__(self, key: object) -> bool:
-        if type(self).__getitem__ is Index.__getitem__:
+        if type(self).__getitem__ is Index.__getitem__ and self._is_plain("__getitem__", "get"):
             return key in self._cache
         return super().__contains__(key)  # The subclass may have its own form of the keys.
 
@@ -101,8 +101,19 @@ class Index(MutableMapping[Any, Any]):
 
     def popitem(self, last: bool = True) -> tuple[Any, Any]:
         """Remove the item that was stored last, or first. KeyError: there is none."""
-        item: tuple[Any, Any] = self._cache._popitem(last)
+        item: tuple[Any, Any]
+        if self._is_plain("__delitem__", "peekitem", "transact"):
+            item = self._cache._popitem(last)
+            return item
+        with self._cache.transact(retry=True):
+            item = self._cache.peekitem(last)
+            del self._cache[item[0]]
         return item
+
+    def _is_plain(self, *names: str) -> bool:
+        """Whether the cache's calls are those of Cache, and no subclass has one of its own."""
+        kind = type(self._cache)
+        return all(getattr(kind, name, None) is getattr(Cache, name) for name in names)
 
     def push(self, value: Any, prefix: str | None = None, side: str = "back") -> Any:
         """Like Cache.push."""
