@@ -19,6 +19,11 @@ class Interrupted(Exception):
 @pytest.fixture
 def cache(tmp_path):
     with Cache(tmp_path, timeout=0) as opened:
+        # Modules are imported here, and not at thousands of places of the calls.
+        opened.push("a")
+        opened.pull()
+        opened.expire()
+        opened.delete("a")
         yield opened
 
 
@@ -132,3 +137,12 @@ def test_a_close_that_is_interrupted_can_be_repeated(tmp_path):
             interrupted(cache.close, place)
             cache.close()
             assert cache._store is None and not cache._uses
+
+
+def test_a_key_that_was_stored_is_in_the_order_of_keys(cache):
+    for place in range(1, 120):
+        cache.clear()
+        cache.push("of the queue")
+        interrupted(lambda: cache.set("key", 1), place)
+        keys = [500_000_000_000_000, "key"] if "key" in cache else [500_000_000_000_000]
+        assert list(cache.iterkeys()) == keys

@@ -135,7 +135,8 @@ class State:
 
     @property
     def others(self) -> int:
-        """The number of keys outside the queue without a prefix; too high if some expired."""
+        """The number of keys outside the queue without a prefix. It is too high if some expired, or
+        were not stored after all; it is never too low, for iterkeys goes by it."""
         return self._numbers[_OTHERS]
 
     def add(self, count: int, total: int, others: int) -> None:

@@ -261,13 +261,16 @@ class Store:
             self.undo.setdefault(key, old)
         if record.lingers and record.expires is not None:
             self.state.set_earliest(min(self.state.earliest, nanoseconds(record.expires)))
-        self.ends.add(record.place, key)  # First: a signal may end this after the entry is stored.
+        # First: a signal or a kill may end this after the entry is stored.
+        self.ends.add(record.place, key)
+        if old is None and _is_other(key):
+            self.state.add(0, 0, 1)
         if lasts is None and tag is None:
             self.entries[key] = data, extended  # The accelerator's own call.
         else:
             self.entries.set(key, (data, extended), lasts, tag=tag)
         if old is None:
-            self.state.add(1, charge(key, len(data), record.size), _is_other(key))
+            self.state.add(1, charge(key, len(data), record.size), 0)
         elif record.value is not old.value or record.size != old.size:
             more = len(data) + record.size - old.length() - old.size
             if more:
