@@ -949,7 +949,7 @@ TEST(a_log_is_the_same_to_a_process_with_few_addresses) {
     _exit(0);
   }
   CHECK_EQUAL(KEYS, count_of(disk));
-  for (int i = 0; i < KEYS + 30; i++) {
+  for (int i = 0; i < KEYS + KEYS / 2; i++) {
     snprintf(key, sizeof key, "%d", i);
     if (i < KEYS) CHECK_TEXT(disk, key, "a value");
     CHECK_OK(put_size(disk, key, VALUE));

@@ -231,11 +231,11 @@ final class LogStore: @unchecked Sendable {
   /// if they have.
   func reachWithOthers() throws(Failure) {
     try locked { () throws(Failure) in
-      words.store(IndexAt.mappedPlaces, UInt64(mostPlaces))
-      words.store(IndexAt.mappedPages, UInt64(mostPages))
       guard words.load(IndexAt.places) <= UInt64(mappedPlaces),
         words.load(IndexAt.pages) <= UInt64(mappedPages)
       else { throw Failure(.noMemory, "the process has no addresses for the log") }
+      words.store(IndexAt.mappedPlaces, UInt64(mostPlaces))
+      words.store(IndexAt.mappedPages, UInt64(mostPages))
     }
   }
 

@@ -10,11 +10,12 @@ struct Mapping: ~Copyable {
   let base: UnsafeMutableRawPointer
   let byteCount: Int
 
-  /// Maps `reach` bytes, or as many as there are addresses for, down to `least` and to what the
-  /// file has. Where the process may have so many addresses only (RLIMIT_AS), a mapping takes no
-  /// more than a sixteenth of them, or that.
+  /// Maps `reach` bytes, or as many as there are addresses for, down to `least` and to a quarter
+  /// more than the file has. Where the process may have so many addresses only (RLIMIT_AS), a
+  /// mapping takes no more than a sixteenth of them, or that.
   init(_ descriptor: Int32, reach: Int, least: Int) throws(Failure) {
-    let least = max(least, Files.status(of: descriptor)?.size ?? 0)
+    let there = Files.status(of: descriptor)?.size ?? 0
+    let least = max(least, there + there / 4)
     let share = Int(hutch_most_addresses() / 16) & ~0xFFFF
     var size = min(reach, max(least, share))
     while true {
