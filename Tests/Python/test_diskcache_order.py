@@ -195,6 +195,33 @@ def test_random_calls_on_both_ends_of_the_order_of_keys(twins, seed, kept, monke
             assert list(cache.iterkeys()) == keys == list(cache.iterkeys(reverse=True))[::-1]
 
 
+def test_a_key_that_is_stored_during_a_look_at_all_keys_is_known(twins):
+    one, two = twins
+    one["b"] = 1
+    store, other = one._open(), two._open()
+    put, keys = store.put, other.keys
+    begun, seen = threading.Event(), threading.Event()
+
+    def late(*arguments):
+        begun.set()
+        assert seen.wait(60)
+        put(*arguments)
+
+    def early():
+        found = keys()
+        seen.set()
+        thread.join()
+        return found
+
+    store.put, other.keys = late, early
+    thread = threading.Thread(target=one.set, args=("a", 1))
+    thread.start()
+    assert begun.wait(60)  # The entry has its place.
+    assert next(two.iterkeys()) == "b"
+    store.put, other.keys = put, keys
+    assert next(two.iterkeys()) == "a"
+
+
 def test_the_first_of_the_order_of_keys_is_known(cache, monkeypatch):
     with cache.transact():
         for number in range(200):

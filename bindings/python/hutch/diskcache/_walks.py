@@ -55,15 +55,17 @@ class Walks(Queues):
     def _sorted(self, store: Store, reverse: bool) -> Iterator[Fields]:
         """The stored forms of all keys, in their order. Until it is asked for a second one, it looks
         for the first one alone, if that is known: programs call next(cache.iterkeys())."""
-        newest = store.state.newest
         outermost = store.outermost[reverse]
-        is_known, first = False, None
+        is_known, first, newest = False, None, -1
         with suppress(Timeout), Holding(store, 0):
+            # With the lock: no other process has a place for an entry that is not stored yet.
+            newest = store.state.newest
             first, is_known = outermost.first(store)
         if not is_known:
             found = _in_order(store, store.keys(), reverse)
-            with suppress(Timeout), Holding(store, 0):
-                outermost.keep(found, newest)
+            if newest >= 0:
+                with suppress(Timeout), Holding(store, 0):
+                    outermost.keep(found, newest)
             yield from found
         elif first is not None:
             yield first
