@@ -47,10 +47,11 @@ final class DepartureWatch {
 /// Blocks that have left under a shard's lock. They are given up when the lock is free: under it no
 /// memory is freed, and no function of the host is called.
 struct Departures: ~Copyable {
-  static let capacity = 16
+  typealias Places<Element> = InlineArray<16, Element>
+  static var capacity: Int { Places<UInt>.count }
 
-  private var blocks = InlineArray<16, UInt>(repeating: 0)
-  private var times = InlineArray<16, Int64>(repeating: 0)
+  private var blocks = Places<UInt>(repeating: 0)
+  private var times = Places<Int64>(repeating: 0)
   private(set) var count = 0
   /// Whether the put has lowered the limit in force: once for all its steps.
   var hasPaid = false

@@ -54,15 +54,12 @@ extension MemoryTier {
     var departures = makeDepartures()
     var position: UInt64? = 0
     while let from = position {
-      position = withSlice(of: index) { shard -> UInt64? in
-        var position: UInt64? = from
-        for _ in 0..<32 {
-          guard let hash = position, !departures.isFull else { break }
-          position = shard.removeLine(
+      position = visitLines(of: index, from: from, most: 32) { shard, hash in
+        departures.isFull
+          ? hash
+          : shard.removeLine(
             at: hash, cause, at: at, budget, into: &departures,
             where: { _, word in isWanted(word) })
-        }
-        return position
       }
       deliver(&departures)
     }
@@ -156,14 +153,7 @@ extension MemoryTier {
   private func retime(_ index: Int, at: Moment) {
     var position: UInt64? = 0
     while let from = position {
-      position = withSlice(of: index) { shard -> UInt64? in
-        var position: UInt64? = from
-        for _ in 0..<8 {
-          guard let hash = position else { break }
-          position = shard.retimeLine(at: hash, at: at)
-        }
-        return position
-      }
+      position = visitLines(of: index, from: from, most: 8) { $0.retimeLine(at: $1, at: at) }
     }
   }
 

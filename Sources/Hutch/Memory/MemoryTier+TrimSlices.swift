@@ -69,16 +69,11 @@ extension MemoryTier {
   func survey(
     _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at moment: Moment, _ survey: TrimSurvey
   ) {
-    let from = walk.position
-    let next = withSlice(of: walk.shard) { shard -> UInt64? in
-      var position: UInt64? = from
-      for _ in 0..<MemoryTier.linesOfSlice {
-        guard let hash = position else { break }
-        position = shard.entries.table.visitLine(at: hash) { word in
-          survey.add(shard.rank(word, kind, at: moment), MemoryTier.charge(of: word.block))
-        }
+    let next = visitLines(of: walk.shard, from: walk.position, most: MemoryTier.linesOfSlice) {
+      shard, hash in
+      shard.entries.table.visitLine(at: hash) { word in
+        survey.add(shard.rank(word, kind, at: moment), MemoryTier.charge(of: word.block))
       }
-      return position
     }
     walk.step(to: next, shards: shardCount)
   }
@@ -88,18 +83,14 @@ extension MemoryTier {
     at moment: Moment
   ) -> UInt64 {
     var departures = makeDepartures()
-    let from = walk.position
-    let next = withSlice(of: walk.shard) { shard -> UInt64? in
+    let next = visitLines(of: walk.shard, from: walk.position, most: MemoryTier.linesOfSlice) {
+      shard, hash in
       if kind == .expired && shard.timed.value == 0 { return nil }
-      var position: UInt64? = from
-      for _ in 0..<MemoryTier.linesOfSlice {
-        guard let hash = position, !departures.isFull else { break }
-        position = shard.removeLine(
-          at: hash, kind == .expired ? .expired : .trimmed, at: moment, budget, downTo: cost,
-          into: &departures
-        ) { shard, word in shard.rank(word, kind, at: moment) >= rank }
-      }
-      return position
+      if departures.isFull { return hash }
+      return shard.removeLine(
+        at: hash, kind == .expired ? .expired : .trimmed, at: moment, budget, downTo: cost,
+        into: &departures
+      ) { shard, word in shard.rank(word, kind, at: moment) >= rank }
     }
     let removed = UInt64(departures.count)
     deliver(&departures)

@@ -290,6 +290,23 @@ final class MemoryTier {
     return body(&lock.shard.pointee)
   }
 
+  /// Goes from line to line of a shard's table under one such hold, over at most so many lines.
+  /// `visit` gets the hash of a line, and returns the hash to go on from; nil at the end. So does
+  /// this function.
+  @inline(never)
+  func visitLines(
+    of index: Int, from hash: UInt64, most: Int, _ visit: (inout Shard, UInt64) -> UInt64?
+  ) -> UInt64? {
+    withSlice(of: index) { shard in
+      var next: UInt64? = hash
+      for _ in 0..<most {
+        guard let hash = next else { break }
+        next = visit(&shard, hash)
+      }
+      return next
+    }
+  }
+
   /// Releases the blocks that have left. No lock is held.
   @inline(__always)
   func deliver(_ departures: inout Departures) {

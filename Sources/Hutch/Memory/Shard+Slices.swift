@@ -113,7 +113,7 @@ extension Shard {
     downTo cost: UInt64 = 0, into departures: inout Departures,
     where isWanted: (borrowing Shard, Word) -> Bool
   ) -> UInt64? {
-    var chosen = InlineArray<16, UInt32>(repeating: 0)
+    var chosen = Departures.Places<UInt32>(repeating: 0)
     var count = 0
     var isMore = false
     let room = departures.room
