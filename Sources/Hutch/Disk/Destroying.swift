@@ -16,16 +16,16 @@ extension DiskTier {
     let lock = try WriterLock(directory)
     try lock.acquire(.exclusive)
     let at = directory.descriptor
+    func unlink(_ name: StaticString) { _ = Files.unlink(Files.path(name), at: at) }
     // The manifest goes after the files that it names: after a kill the call can be made again.
     LeftOvers.remove(from: directory)
-    for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
+    unlink(ManifestFile.log)
+    unlink(ManifestFile.shared)
+    unlink("manifest.sqlite-journal")
+    unlink(ManifestFile.name)
     // No other file that has the name meanwhile.
     if lock.belongs(to: directory) { _ = Files.unlink(WriterLock.name, at: at) }
     try directory.removeIfEmpty()
     return true
-  }
-
-  private static var databaseNames: [StaticString] {
-    [ManifestFile.log, ManifestFile.shared, "manifest.sqlite-journal", ManifestFile.name]
   }
 }

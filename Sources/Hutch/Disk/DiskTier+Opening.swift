@@ -81,7 +81,8 @@ extension DiskTier {
   /// The folders that values' files lie in: each is made if it is not there, and is no symbolic
   /// link.
   private func makeFolders(_ directory: Directory) throws(Failure) {
-    for folder in [ContentPath.folders, ContentPath.trash] {
+    @inline(never)
+    func make(_ folder: Files.Path) throws(Failure) {
       guard Files.makeDirectory(folder, at: directory.descriptor),
         let number = Files.openBeneath(
           folder, at: directory.descriptor, O_PATH | O_DIRECTORY)
@@ -90,6 +91,8 @@ extension DiskTier {
       }
       _ = Descriptor(owning: number)
     }
+    try make(ContentPath.folders)
+    try make(ContentPath.trash)
   }
 
   /// The directory's manifest, in order: a damaged one is set aside, a missing one is made.

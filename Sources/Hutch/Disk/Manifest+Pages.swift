@@ -32,14 +32,16 @@ extension Manifest {
   /// else is synced before the first checkpoint. SQLite has no locks on the log, so that it may
   /// be opened and closed beside it.
   func syncUnclean(in directory: Directory) {
-    let at = directory.descriptor
-    for (name, flags) in [
-      (Files.path(ManifestFile.log), O_RDONLY), (Files.path("."), O_RDONLY | O_DIRECTORY),
-    ] {
-      guard let number = Files.openBeneath(name, at: at, flags | O_NONBLOCK) else { return }
+    @inline(never)
+    func sync(_ name: StaticString, _ flags: Int32) -> Bool {
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, flags | O_NONBLOCK)
+      guard let number else { return false }
       let file = Descriptor(owning: number)
       _ = Files.sync(file.number)
+      return true
     }
+    if sync(ManifestFile.log, O_RDONLY) { _ = sync(".", O_RDONLY | O_DIRECTORY) }
   }
 
   /// Makes the indices and the table of tags anew from the rows.

@@ -221,11 +221,8 @@ final class Membership {
   /// Gives up the copies of the lock's descriptors, which would keep the directory locked for as
   /// long as this process lives.
   func closeLocks() {
-    for number in [lockNumber.exchange(-1, ordering: .relaxed),
-      doorNumber.exchange(-1, ordering: .relaxed)] where number >= 0
-    {
-      CSystem.close(number)
-    }
+    _ = Descriptor(owning: lockNumber.exchange(-1, ordering: .relaxed))
+    _ = Descriptor(owning: doorNumber.exchange(-1, ordering: .relaxed))
   }
 
   /// In a child without a part. The parent's objects are neither closed nor freed.

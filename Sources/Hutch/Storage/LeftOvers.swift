@@ -11,12 +11,20 @@ enum LeftOvers {
   static let newStub: StaticString = "hutch-stub.new"
   static let shared: StaticString = "hutch.shared"
 
-  private static var names: [StaticString] { [checkpoint, newIndex, newLog, newStub, shared] }
+  @inline(never)
+  private static func forEachName(_ body: (Files.Path) -> Void) {
+    body(Files.path(checkpoint))
+    body(Files.path(newIndex))
+    body(Files.path(newLog))
+    body(Files.path(newStub))
+    body(Files.path(shared))
+  }
 
   /// True if a name in the directory is one of these files, or a folder that has only such files.
   static func contain(_ name: Files.Path, in directory: Int32) -> Bool {
-    if ContentName(name) != nil { return true }
-    for known in names where strcmp(name, Files.path(known)) == 0 { return true }
+    var isKnown = ContentName(name) != nil
+    forEachName { known in if strcmp(name, known) == 0 { isKnown = true } }
+    if isKnown { return true }
     if strcmp(name, Files.path("trash")) == 0 {
       return areAll(in: name, directory) { _, _ in false }
     }
@@ -42,6 +50,6 @@ enum LeftOvers {
   static func remove(from directory: Directory) {
     ContentFiles.removeAll(in: directory)
     ContentFiles.unlinkOwn(Files.path("."), at: directory.descriptor)
-    for name in names { _ = Files.unlink(Files.path(name), at: directory.descriptor) }
+    forEachName { name in _ = Files.unlink(name, at: directory.descriptor) }
   }
 }
