@@ -137,35 +137,35 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
         let moment = clock.current
-        var pending: [Result<OnePut, Failure>] = []
-        for index in slice {
-          pending.append(
-            Result { () throws(Failure) in
-              try submit(keys[index], values[index], spec, at: moment, in: scope, to: storage)
-            })
-        }
-        for one in pending {
-          switch one {
-          case .success(let one):
-            finish(&one.put, in: storage, waits: false)
-            batch.add(one.put.result)
-          case .failure(let failure): batch.add(failure)
+        var pending: [OnePut] = []
+        var failure: Failure?
+        for index in slice where failure == nil {
+          do throws(Failure) {
+            pending.append(
+              try submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
+          } catch {
+            failure = error
           }
         }
-        for case .success(let one) in pending { events.awaitDelivery(one.put.pending) }
+        for one in pending {
+          finish(&one.put, in: storage, waits: false)
+          batch.add(one.put.result)
+        }
+        // The results are in the order of the keys: the next slice begins behind the failure.
+        if let failure { batch.add(failure) }
+        for one in pending { events.awaitDelivery(one.put.pending) }
         if writeBack.queue.isDue { writeBack.writeDue(storage) }
+        return pending.count + (failure == nil ? 0 : 1)
       }
     }
     return batch
   }
 
-  private func forEachSlice(of count: Int, _ body: (Range<Int>) -> Void) {
+  /// Calls `body` with a slice of the indexes until it has carried out all. It returns of how many
+  /// it has: the first ones of the slice.
+  private func forEachSlice(of count: Int, _ body: (Range<Int>) -> Int) {
     var next = 0
-    while next < count {
-      let end = min(next + Cache.writesTogether, count)
-      body(next..<end)
-      next = end
-    }
+    while next < count { next += body(next..<min(next + Cache.writesTogether, count)) }
   }
 
   /// A put that is one of many. It is an object, since an array of such large values copies each of
@@ -226,6 +226,7 @@ extension Cache {
           }
         }
         for removal in pending { events.awaitDelivery(removal.pending) }
+        return slice.count
       }
     }
     return batch
