@@ -21,6 +21,7 @@ final class AsyncCall {
   /// Ends with NUL.
   var path: UnsafePointer<CChar>?
 
+  @inline(never)
   init(_ arguments: ArgumentCopies, _ body: @escaping Body) {
     self.arguments = arguments
     self.body = body

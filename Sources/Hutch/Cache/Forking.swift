@@ -97,6 +97,7 @@ enum Forking {
     }
   }
 
+  @inline(never)
   private static func forEach(_ body: (Cache) -> Void) {
     var pointer = Process.roster
     while let this = pointer {

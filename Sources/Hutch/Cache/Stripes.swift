@@ -159,8 +159,10 @@ struct Stripes: ~Copyable {
   }
 
   /// Takes all, ascending.
+  @inline(never)
   func lockAll() { for index in 0..<Stripes.count { lock(index) } }
 
+  @inline(never)
   func unlockAll() { for index in (0..<Stripes.count).reversed() { unlock(index) } }
 
   func state(_ index: Int) -> State {

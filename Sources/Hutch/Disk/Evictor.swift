@@ -235,6 +235,7 @@ struct Evictor: ~Copyable {
   }
 
   /// Offers a run of rows.
+  @inline(never)
   private mutating func look(
     _ transaction: borrowing Transaction, after id: Int64, bySlot: Bool = false, _ limit: Int64,
     upTo newest: Int64

@@ -315,6 +315,7 @@ struct TrimGoal {
   let countsEntries: Bool
 
   /// The number of entries or bytes that are too many; not above 0: the goal is reached.
+  @inline(never)
   func excess(of occupancy: Occupancy) -> Int64 {
     Record.difference(
       Int64(clamping: countsEntries ? occupancy.count : occupancy.charge), Int64(clamping: amount))

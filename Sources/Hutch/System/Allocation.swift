@@ -69,7 +69,7 @@ enum Allocation {
 typealias Bytes = UnsafeRawBufferPointer
 
 extension UnsafeRawBufferPointer {
-  @inline(__always)
+  @inline(never)
   func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
     count == other.count
       && (count == 0 || memcmp(baseAddress!, other.baseAddress!, count) == 0)

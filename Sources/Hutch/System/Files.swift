@@ -259,6 +259,7 @@ enum Files {
 
   /// Unlinks the files of a folder that `isWanted` chooses by their names. An unlink may hide other
   /// names from a reading: the folder is read again until nothing is left to unlink.
+  @inline(never)
   static func unlinkAll(
     in folder: Path, at directory: Int32, where isWanted: (_ name: Path) -> Bool
   ) {

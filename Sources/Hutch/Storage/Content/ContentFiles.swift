@@ -180,6 +180,7 @@ enum ContentFiles {
   }
 
   /// A descriptor to read a file of this size by. Nil: not there, or not of this size.
+  @inline(never)
   static func open(
     _ name: ContentName, ofSize size: Int, in directory: Directory
   ) throws(Failure) -> Int32? {
@@ -289,6 +290,7 @@ enum ContentFiles {
   }
 
   /// Unlinks the files of a folder that the library has named. No link is followed to the folder.
+  @inline(never)
   static func unlinkOwn(_ folder: Files.Path, at directory: Int32) {
     Files.unlinkAll(in: folder, at: directory) { ContentName($0) != nil }
   }
