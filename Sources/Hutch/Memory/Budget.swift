@@ -15,11 +15,11 @@ import Synchronization
 /// do the times of entries that only the tier's ages end, which no charge has, by what they are
 /// more than a 32nd of the limit.
 /// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; and they give
-/// back slots whose neighbours are idle too (`Slab.shrink`). New limits pay for idle slots and words
-/// at once. A put lowers the limit to at most its own charge below what is
-/// held, so each evicts a little more for a while, and none much. It raises it by at most a quarter
-/// of its charge. The limit in force is at least a half of the limit, and all of it once an entry
-/// came with a cost of its own, which need not be bytes.
+/// back slots whose neighbours are idle too (`Slab.shrink`). New limits pay for idle slots and
+/// words at once. A put lowers the limit to at most its own charge below what is held, so each
+/// evicts a little more for a while, and none much. It raises it by at most a quarter of its
+/// charge. The limit in force is at least a half of the limit, and all of it once an entry came
+/// with a cost of its own, which need not be bytes.
 ///
 /// SMALL TIERS. What a tier has at any size, and what the heap may keep, is more than a few percent
 /// of a small limit. So a tier of less than 16 MB pays for all that its memory is more than its
