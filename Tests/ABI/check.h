@@ -13,10 +13,11 @@
  * Every case runs in a process of its own, with an empty directory of its own: a failed
  * check, a crash or a hang costs that case alone, and no case inherits what another one
  * did to the library. `program NAME...` runs the cases named; `program --here [NAME...]` runs
- * them in the program's own process, one after another, for a debugger or valgrind.
+ * them in the program's own process, one after another: a single one for CTest, which starts a
+ * process for each, or several for valgrind. The directory of one that fails there stays.
  *
- * The same source is built to link the library (the default) and, with HUTCH_DL, to load
- * it with dlopen.
+ * A source is built to link the library (the default) and, with HUTCH_DL, to load it with
+ * dlopen.
  */
 #ifndef CHECK_H
 #define CHECK_H
