@@ -135,11 +135,11 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
-# HUTCH_TEST_KINDS: how the kinds on disk differ is the library's matter. "few" has one of those that
-# SQLite stores, and "two" has none.
+# HUTCH_TEST_KINDS: how the kinds on disk differ is the library's matter. "sqlite" has one of those
+# that SQLite stores, and "log" has the other.
 KINDS = {
-    "two": ["memory only", "log"],
-    "few": ["memory only", "mixed", "log"],
+    "log": ["memory only", "log"],
+    "sqlite": ["memory only", "mixed"],
 }.get(os.environ.get("HUTCH_TEST_KINDS"), ["memory only", "mixed", "log", "sqlite", "file"])
 
 
