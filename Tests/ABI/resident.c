@@ -48,9 +48,7 @@ static void put_some(void *context, int index) {
   const run *run = context;
   static char value[1 << 22];
   uint64_t state = run->seed * most_threads + (uint64_t)index + 1;
-  /* All that was there before is replaced. */
-  size_t times = scale() > 1 ? 3 : 2;
-  for (size_t put = 0; put < times * run->limit / (size_t)run->phase.threads;) {
+  for (size_t put = 0; put < 3 * run->limit / (size_t)run->phase.threads;) {
     char key[16] = {0};
     state = state * 6364136223846793005u + 1442695040888963407u;
     memcpy(key, &state, sizeof state);
