@@ -43,7 +43,7 @@ extension HeapArena {
   }
 
   /// Chooses the windows, unless there are evacuated ones or hidden spans, and of so many bytes at
-  /// most.
+  /// most, or of as many as half of the holes have room for.
   private func startEvacuation(most: Int) {
     if evacuations > 0 || hasHidden { return }
     let whole = HeapRegion.unitsOfWindow
@@ -58,7 +58,7 @@ extension HeapArena {
       needs[used &* 16 / whole] &+= need(used)
       room &+= 3 &* (whole &- used)
     }
-    room = min(room, most / HeapSpan.unit &* 4)
+    room = min(room, max(most / HeapSpan.unit &* 4, room / 2))
     var last = 0
     while last < HeapArena.mostInUse, room >= needs[last] {
       room &-= needs[last]
@@ -146,7 +146,7 @@ extension HeapArena {
     // Meanwhile puts have none of the windows' holes: few at a time.
     startEvacuation(most: max(HeapRegion.windowSize, used / 16))
     // The puts of as many bytes go more than once around their tables.
-    toEnd = evacuations > 0 ? used : used / 8
+    toEnd = evacuations > 0 ? used / 2 : used / 8
   }
 
   /// Ends the evacuation that is under way, and with `isStart` begins another one, which goes by
