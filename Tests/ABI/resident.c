@@ -219,6 +219,51 @@ TEST(a_put_evicts_little_for_what_others_have_left) {
   CHECK_OK(hutch_close(run.cache));
 }
 
+/* What the heap has for a moment does not cost a full tier its entries. */
+TEST(a_full_tier_stays_full) {
+  static const char value[100];
+  for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LRU; policy++) {
+    hutch_options options = unlimited_options();
+    options.memory.cost = 128 << 20;
+    options.policy = policy;
+    hutch_cache *cache = open_cache(NULL, &options);
+    uint64_t least = UINT64_MAX;
+    for (uint64_t i = 0; i < 900000; i++) {
+      CHECK_OK(hutch_put(cache, &i, sizeof i, value, sizeof value, NULL, NULL));
+      // Full with some 700,000.
+      if (i > 750000 && i % 1000 == 0 && cost_of(cache) < least) least = cost_of(cache);
+    }
+    printf("charged at least %.3f\n", (double)least / options.memory.cost);
+    CHECK(least > options.memory.cost / 100 * 97);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+/* A put of a value that has the size of hundreds of entries makes room for a part of it. The puts
+   after it make room for the rest. */
+TEST(a_large_put_evicts_few_entries_at_once) {
+  static const char value[64 << 10];
+  enum { LARGE = 1000 };
+  hutch_options options = unlimited_options();
+  options.memory.cost = 128 << 20;
+  hutch_cache *cache = open_cache(NULL, &options);
+  uint64_t before = 0, after, by_large = 0, by_small = 0;
+  for (uint64_t i = 0; i < 850 * LARGE; i++, before = after) {
+    bool is_large = i > 800 * LARGE && i % LARGE == 0;
+    CHECK_OK(hutch_put(cache, &i, sizeof i, value, is_large ? sizeof value : 100, NULL, NULL));
+    CHECK_OK(hutch_count(cache, &after));
+    uint64_t fewer = before > after ? before - after : 0;
+    if (is_large && fewer > by_large) by_large = fewer;
+    if (!is_large && fewer > by_small) by_small = fewer;
+    CHECK(cost_of(cache) <= options.memory.cost);
+  }
+  printf("at most %d entries less after a large put, %d after a small one\n", (int)by_large,
+         (int)by_small);
+  CHECK(by_large > 0 && by_large < 100);
+  CHECK(by_small > 0 && by_small < 4);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});

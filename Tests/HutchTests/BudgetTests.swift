@@ -5,6 +5,8 @@ import Testing
 /// The limit in force, where memory that no charge counts takes its part.
 @Suite struct BudgetTests {
   static let limit: UInt64 = 64 << 20
+  /// In force, but for what is lost.
+  private static let base = limit - limit / 1024
   private static let idle = 32 << 20
 
   /// A budget that closures can take.
@@ -17,7 +19,7 @@ import Testing
     func release(_ cost: UInt64) { budget.release(cost: cost, count: 1) }
     func hasRoom(_ cost: UInt64) -> Bool { budget.hasRoom(cost: cost, count: 1) }
     func isTooMuch(_ idle: Int) -> Bool { budget.isTooMuch(idle) }
-    func pay(_ charge: UInt64, _ idle: Int) { budget.pay(with: charge, idle) }
+    func pay(_ charge: UInt64, _ lost: Int) { budget.pay(with: charge, lost: UInt64(lost)) }
     func addPlaces(_ bytes: Int) { budget.addPlaces(bytes) }
     func idle(_ bytesPerEntry: Int) -> Int { budget.idle(bytesPerEntry) }
     func noteOwnCost() { budget.noteOwnCost() }
@@ -33,19 +35,16 @@ import Testing
     expect(budget.isTooMuch(BudgetTests.idle))
     expect(budget.reserve(60 << 20))
     var cost: UInt64 = 60 << 20
-    let charge: UInt64 = 1 << 20
-    var steps = 0
-    while steps < 100 {
+    let charge: UInt64 = 8 << 10
+    for _ in 0..<10_000 {
       budget.pay(charge, BudgetTests.idle)
-      if budget.hasRoom(charge) { break }
+      if budget.hasRoom(charge) { continue }
       // As a put that evicts: three for one.
       budget.release(3 * charge)
       expect(budget.reserve(charge))
       cost -= 2 * charge
-      steps += 1
     }
-    // Less by the holes that other tests have in the heap.
-    let left = BudgetTests.limit - (UInt64(BudgetTests.idle) - BudgetTests.limit / 32 - 256 << 10)
+    let left = BudgetTests.base - (UInt64(BudgetTests.idle) - BudgetTests.limit / 32 - 64 << 10)
     expect(cost <= left && cost > left - 8 * charge)
     expect(budget.isWithinLimits && budget.limit == BudgetTests.limit)
   }
@@ -66,7 +65,7 @@ import Testing
   /// A put larger than the lowered limit has room once all else has gone.
   @Test func theLargestEntryFitsUnderALoweredLimit() throws {
     let budget = try Bench()
-    budget.pay(100, BudgetTests.idle)
+    for _ in 0..<1000 { budget.pay(8 << 10, BudgetTests.idle) }
     expect(!budget.reserve(60 << 20))
     budget.pay(60 << 20, BudgetTests.idle)
     expect(budget.reserve(60 << 20))
@@ -78,7 +77,17 @@ import Testing
     budget.pay(100, BudgetTests.idle)
     expect(budget.isPaying)
     for _ in 0..<200 { budget.pay(1 << 20, 0) }
-    expect(budget.reserve(BudgetTests.limit))
+    expect(budget.reserve(BudgetTests.base))
+  }
+
+  /// What is lost for a moment lowers the limit by a step, from which it rises again.
+  @Test func aMomentCostsAStep() throws {
+    let budget = try Bench()
+    expect(budget.reserve(BudgetTests.base - 4000))
+    budget.pay(200, BudgetTests.idle)
+    expect(!budget.hasRoom(3900))
+    for _ in 0..<4 { budget.pay(200, 0) }
+    expect(budget.hasRoom(3900) && !budget.isPaying)
   }
 
   /// Costs of the caller's own need not be bytes: such a tier pays nothing.

@@ -14,12 +14,17 @@ import Synchronization
 /// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
 /// do the times of entries that only the tier's ages end, which no charge has, by what they are
 /// more than a 32nd of the limit.
-/// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; and they give
-/// back slots whose neighbours are idle too (`Slab.shrink`). New limits pay for idle slots and
-/// words at once. A put lowers the limit to at most its own charge below what is held, so each
-/// evicts a little more for a while, and none much. It raises it by at most a quarter of its
+/// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; they also give
+/// back slots whose neighbours are idle (`Slab.shrink`). New limits pay for idle slots and words at
+/// once. A put lowers the limit to at most its own charge, and at most 8 KB, below what is held, so
+/// each evicts a little more for a while, and none much. It raises it by at most a quarter of its
 /// charge. The limit in force is at least a half of the limit, and all of it once an entry came
 /// with a cost of its own, which need not be bytes.
+///
+/// RESERVE. A put of the charge of hundreds of entries would evict as many at once. So the limit in
+/// force of a tier that is not small is below the limit by a reserve, a 1,024th of it and at most
+/// 256 KB. A put that has evicted many entries gets the rest of its charge from the reserve. The
+/// puts after it restore that: each evicts a little more.
 ///
 /// SMALL TIERS. What a tier has at any size, and what the heap may keep, is more than a few percent
 /// of a small limit. So a tier of less than 16 MB pays for all that its memory is more than its
@@ -55,6 +60,8 @@ struct Budget: ~Copyable {
   private static var small: Int { 64 << 10 }
   private static var mostOfSmallTier: UInt64 { 16 << 20 }
   private static var leastThatPaysAll: UInt64 { 512 << 10 }
+  private static var mostOfReserve: UInt64 { 256 << 10 }
+  private static var mostOfStep: UInt64 { 8 << 10 }
   /// What a memory tier and its cache have before the first entry, and what is touched of the
   /// library's data.
   private static var bytesOfEmptyTier: Int { 48 << 10 }
@@ -83,9 +90,10 @@ struct Budget: ~Copyable {
   func set(_ new: TierLimits) {
     let cost = new.cost == 0 ? .max : new.cost
     limits.pointee.cost.store(cost, ordering: .relaxed)
-    limits.pointee.costInForce.store(cost, ordering: .relaxed)
-    limits.pointee.target.store(cost, ordering: .relaxed)
-    limits.pointee.base.store(cost, ordering: .relaxed)
+    let base = cost - reserve
+    limits.pointee.costInForce.store(base, ordering: .relaxed)
+    limits.pointee.target.store(base, ordering: .relaxed)
+    limits.pointee.base.store(base, ordering: .relaxed)
     setSmall(cost < Budget.mostOfSmallTier && !hasOwnCosts)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
@@ -134,6 +142,13 @@ struct Budget: ~Copyable {
   /// Whether the tier pays for more than what it has lost.
   private var paysForMore: Bool { costLimit >= Budget.leastThatPaysAll && !hasOwnCosts }
 
+  /// See RESERVE.
+  private var reserve: UInt64 {
+    let limit = costLimit
+    if limit < Budget.mostOfSmallTier || limit == .max || hasOwnCosts { return 0 }
+    return min(limit / 1024, Budget.mostOfReserve)
+  }
+
   private func setSmall(_ isSmall: Bool) {
     if limits.pointee.isSmall.exchange(isSmall, ordering: .relaxed) == isSmall { return }
     Heap.countSmallTiers(isSmall ? 1 : -1)
@@ -180,7 +195,7 @@ struct Budget: ~Copyable {
   func payIdle(_ idle: Int) -> Bool {
     let limit = costLimit
     if !isTooMuch(idle) || hasOwnCosts { return false }
-    let inForce = limit - min(limit / 2, UInt64(idle) - limit / 32)
+    let inForce = limit - reserve - min(limit / 2, UInt64(idle) - limit / 32)
     limits.pointee.target.store(inForce, ordering: .relaxed)
     limits.pointee.costInForce.store(inForce, ordering: .relaxed)
     limits.pointee.isLowered.store(true, ordering: .relaxed)
@@ -192,7 +207,8 @@ struct Budget: ~Copyable {
   @inline(never)
   func review(with charge: UInt64, idle: Int, policyBytes: Int) {
     let limit = costLimit
-    var base = limit
+    let most = limit - reserve
+    var base = most
     if paysAll {
       let beside =
         memory(with: charge, policyBytes) &- Int(truncatingIfNeeded: cost &+ limit / 16)
@@ -201,9 +217,9 @@ struct Budget: ~Copyable {
       let times = min(count, limit) &* MemoryTier.overheadOfTimes
       base &-= min(limit / 2, times &- min(times, limit / 32))
     }
-    let before = min(limit, limits.pointee.base.load(ordering: .relaxed))
+    let before = min(most, limits.pointee.base.load(ordering: .relaxed))
     let change = base > before ? base - before : before - base
-    let isOff = change > limit / 256 || base == limit && change > 0
+    let isOff = change > limit / 256 || base == most && change > 0
     if isOff { limits.pointee.base.store(base, ordering: .relaxed) }
     if isOff || isTooMuch(idle) { limits.pointee.isLowered.store(true, ordering: .relaxed) }
   }
@@ -211,7 +227,16 @@ struct Budget: ~Copyable {
   /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: see there. Of
   /// two puts at once one may be without effect.
   @inline(never)
-  func pay(with charge: UInt64, _ idle: Int) {
+  func pay(with charge: UInt64, idle: Int) {
+    let (used, _, excess) = Heap.excess
+    let cost = Double(self.cost)
+    // Small tiers do not pay for what others have left.
+    let holes = min(cost, Double(max(0, excess)) * min(1, cost / Double(max(used, 1))))
+    pay(with: charge, lost: UInt64(holes) + UInt64(max(0, idle)))
+  }
+
+  /// The same, by what is lost.
+  func pay(with charge: UInt64, lost: UInt64) {
     let limit = costLimit
     let cost = self.cost
     // No machine has so much memory, and sums stay within 64 bits.
@@ -219,10 +244,6 @@ struct Budget: ~Copyable {
       limits.pointee.costInForce.store(limit, ordering: .relaxed)
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
-    let (used, _, excess) = Heap.excess
-    let holes = Double(max(0, excess)) * min(1, Double(cost) / Double(max(used, 1)))
-    // Small tiers do not pay for what others have left.
-    let lost = min(cost, UInt64(holes)) + UInt64(max(0, idle))
     let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
     // The base of a small tier has what the heap may keep. Its limit falls a 16th below that at
     // most: evictions leave holes too, which puts close slowly. It would fall because it falls.
@@ -230,13 +251,27 @@ struct Budget: ~Copyable {
       paysAll ? (limit / 64, limit / 16) : (limit / 32 + UInt64(Budget.small), base / 2)
     let least = base - min(most, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
-    let target = min(least, before + charge / 4)
-    let floor = charge > cost ? 0 : cost - charge
+    // By a step at most: what the heap has for a moment, before a review gives it back, counts for
+    // little.
+    let step = min(charge, Budget.mostOfStep)
+    let target = max(min(least, before + charge / 4), before - min(before, step))
+    let floor = cost - min(cost, step)
     limits.pointee.target.store(target, ordering: .relaxed)
     // There must be room for this put, once all else has gone.
     let inForce = min(limit, max(target, floor, charge))
     limits.pointee.costInForce.store(inForce, ordering: .relaxed)
     limits.pointee.isLowered.store(inForce != base || target != base, ordering: .relaxed)
+  }
+
+  /// A put that needs so much has evicted many entries: lets it have the rest from the reserve.
+  /// False: that is too little.
+  func lend(cost more: UInt64, count moreCount: UInt64) -> Bool {
+    let most = min(costLimit, limits.pointee.target.load(ordering: .relaxed) &+ reserve)
+    guard more <= most, cost <= most - more, moreCount <= countLimit - min(countLimit, count)
+    else { return false }
+    limits.pointee.costInForce.store(most, ordering: .relaxed)
+    limits.pointee.isLowered.store(true, ordering: .relaxed)
+    return true
   }
 
   /// Takes this much, all or nothing. A sum that no 64 bits hold does not fit either.

@@ -53,6 +53,8 @@ struct Departures: ~Copyable {
   private var blocks = Places<UInt>(repeating: 0)
   private var times = Places<Int64>(repeating: 0)
   private(set) var count = 0
+  /// How many have been given up.
+  private(set) var delivered = 0
   /// Whether the put has lowered the limit in force: once for all its steps.
   var hasPaid = false
 
@@ -105,6 +107,7 @@ struct Departures: ~Copyable {
       // No lock of the tier's is held. The key's stripe may be: then the block is freed later.
       UnownedBlock(raw).releaseInside()
     }
+    delivered &+= count
     count = 0
   }
 }

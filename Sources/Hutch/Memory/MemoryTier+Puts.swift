@@ -121,6 +121,9 @@ extension MemoryTier {
     }
   }
 
+  /// A put that has evicted so many entries gets what it needs from the reserve, if that has enough.
+  private static var mostOfPut: Int { 64 }
+
   /// Evicts a few entries of one shard after the other in turn, one lock at a time, until so much
   /// would fit, or no shard but `own` has more to give. So a large put takes what each shard can
   /// spare best, and not all of one. `own` evicts in the put itself, which spares the entry that it
@@ -134,6 +137,9 @@ extension MemoryTier {
     // In a row had nothing to give, of all but `own`.
     var empty = 0
     while empty < shards - 1 && !budget.hasRoom(cost: cost, count: count) {
+      if departures.delivered >= MemoryTier.mostOfPut && budget.lend(cost: cost, count: count) {
+        return
+      }
       next = (next &+ 1) & (shards - 1)
       if UInt64(next) == own { continue }
       with(index: next) { shard in

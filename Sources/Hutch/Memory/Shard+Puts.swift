@@ -129,7 +129,7 @@ extension Shard {
       return false
     }
     departures.hasPaid = true
-    budget.pay(with: charge, budget.idle(entries.bytesPerEntry))
+    budget.pay(with: charge, idle: budget.idle(entries.bytesPerEntry))
     guard Heap.isTight || entries.table.isSparse else { return false }
     // The more, the larger the put is.
     tightened = tighten(lines: 1 + min(23, Int(charge >> 8)), from: tightened) ?? 0
