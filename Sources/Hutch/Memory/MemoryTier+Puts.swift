@@ -121,7 +121,7 @@ extension MemoryTier {
     }
   }
 
-  /// A put that has evicted so many entries gets what it needs from the reserve, if that has enough.
+  /// A put that has evicted so many entries has the rest from the reserve, if that is enough.
   private static var mostOfPut: Int { 64 }
 
   /// Evicts a few entries of one shard after the other in turn, one lock at a time, until so much
