@@ -42,7 +42,9 @@ struct Random {
 
 /// The seed that an argument names, or a new one. It is printed, so that a run can be repeated.
 func seed(_ argument: UnsafeMutablePointer<CChar>?) -> UInt64 {
-  let seed = argument.map { UInt64(atoi($0)) } ?? UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
+  let seed =
+    argument.map { UInt64(strtoull($0, nil, 10)) }
+    ?? UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
   print("seed \(seed)")
   return seed
 }
