@@ -204,10 +204,7 @@ final class LogCheckpoint {
   private static func fill(
     _ bytes: UnsafeMutableRawBufferPointer, from file: Int32, at offset: Int
   ) throws(Failure) -> Bool {
-    guard let count = Files.read(file, into: bytes, at: offset) else {
-      throw .system("cannot read the checkpoint")
-    }
-    return count == bytes.count
+    try Files.fill(bytes, from: file, at: offset, "cannot read the checkpoint")
   }
 
   /// True if the numbers are possible. No later step checks what is checked here.

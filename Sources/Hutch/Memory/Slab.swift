@@ -334,13 +334,13 @@ struct Slab: ~Copyable {
         firstFree = number
       } else {
         Slab.give(chunk.pointee)
-        bytes -= Slab.chunkSize * slotSize + (chunk.pointee.times == nil ? 0 : Slab.bytesOfTimes)
+        let times = chunk.pointee.times == nil ? 0 : Slab.bytesOfTimes
         chunk.pointee = Chunk(next: firstGone)
         firstGone = number
         goneCount += 1
+        count(-(Slab.chunkSize * slotSize + times))
       }
     }
-    count(0)
   }
 
   private static func give(_ chunk: Chunk) {
@@ -348,7 +348,7 @@ struct Slab: ~Copyable {
     if let times = chunk.times { Heap.give(times) }
   }
 
-  /// So many bytes of chunks, or of their times, have come.
+  /// So many bytes of chunks, or of their times, have come; below 0: have gone.
   private mutating func count(_ more: Int) {
     bytes += more
     bytesPerSlot = bytes / max(1, (chunkCount - goneCount) * Slab.chunkSize)

@@ -156,6 +156,17 @@ enum Files {
     return done
   }
 
+  /// Fills `target` from an offset in the file. False: the file ends before that. `words`: of the
+  /// failure of a read.
+  @inline(never)
+  static func fill(
+    _ target: UnsafeMutableRawBufferPointer, from descriptor: Int32, at offset: Int,
+    _ words: StaticString
+  ) throws(Failure) -> Bool {
+    guard let count = read(descriptor, into: target, at: offset) else { throw .system(words) }
+    return count == target.count
+  }
+
   /// A file in memory with these bytes, sealed against every change. The caller owns its
   /// descriptor.
   static func sealed(_ bytes: Bytes) throws(Failure) -> Int32 {

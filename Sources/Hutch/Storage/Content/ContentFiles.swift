@@ -223,10 +223,7 @@ enum ContentFiles {
   private static func isFilled(
     _ target: UnsafeMutableRawBufferPointer, from file: Int32, at offset: Int
   ) throws(Failure) -> Bool {
-    guard let count = Files.read(file, into: target, at: offset) else {
-      throw .system("cannot read a content file")
-    }
-    return count == target.count
+    try Files.fill(target, from: file, at: offset, "cannot read a content file")
   }
 
   /// Reads a file of any size.
