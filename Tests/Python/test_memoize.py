@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
+import sys
 import threading
 
 import hutch
@@ -263,6 +265,28 @@ def test_recursion(cache):
 
     assert fibonacci(60) == 1548008755920
     assert fibonacci.cache_info().currsize == 61
+
+
+@pytest.mark.parametrize("options", [{}, {"refresh": 10}])
+def test_deep_recursion(cache, options):
+    """A level takes a frame of the function and at most two of the package. Where they are too
+    many, the exception is Python's own, also for calls of ctypes at the end of the stack."""
+
+    @cache.memoize(**options)
+    def depth(n):
+        return n and 1 + depth(n - 1)
+
+    def loaded(n):
+        return cache.load(("loaded", n), lambda key: n and 1 + loaded(n - 1))
+
+    room = sys.getrecursionlimit() - len(inspect.stack())
+    assert depth(room // 3 - 30) == room // 3 - 30
+    assert loaded(room // 4 - 30) == room // 4 - 30
+    for n in range(40):
+        cache.clear()
+        for function in depth, loaded:
+            with pytest.raises(RecursionError):
+                function(sys.getrecursionlimit() + n)
 
 
 @pytest.mark.parametrize("is_task", [False, True])
@@ -567,3 +591,20 @@ def test_any_name_of_an_argument(cache):
 
     for names in ({"self": 1}, {"a=1, b": 2}, {"a": 1, "b": 2}, {"self": 1, "args": 2}):
         assert named(**names) == named(**names) == names
+
+
+class Adder:
+    def __call__(self, n):
+        return n + 1
+
+
+class Counting:
+    def __call__(self):
+        yield 1
+
+
+def test_callables_without_a_name_of_their_own(cache):
+    for function in Adder(), functools.partial(len), functools.partial(pow, 2):
+        assert " at 0x" in repr(cache.memoize(name="callable")(function))
+    with pytest.raises(TypeError, match="generator"):
+        cache.memoize(name="counting")(Counting())

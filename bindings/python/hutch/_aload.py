@@ -15,7 +15,7 @@ from . import _structs
 from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status
 from ._library import lib
-from ._loads import Lead, fail, fulfil, leading
+from ._loads import Lead, fulfil, give_up, leading
 
 if TYPE_CHECKING:
     import asyncio
@@ -87,10 +87,7 @@ class Work:
 
     def _give_up(self, loading: Any, error: BaseException) -> None:
         self.error = error
-        if isinstance(error, Exception):
-            fail(loading, error)
-        else:
-            lib.hutch_loading_abandon(loading)
+        give_up(loading, error)
 
     def _begin(self, result: Any, lead: Lead) -> None:
         import asyncio

@@ -14,7 +14,7 @@ from ._errors import Status, check
 from ._files import Files
 from ._imports import hint
 from ._library import lib
-from ._loads import load, load_options
+from ._loads import Loads, load, load_options
 from ._many import Many
 from ._memoize import Choices, ignored, memoize
 from ._objects import Objects
@@ -427,21 +427,10 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         loader waits for this one.
         """
 
-        def make() -> tuple[bytes, Any]:
-            data, extended = self._forms.encode(loader(key))
-            return data, put_options(expire, idle, cost, extended, tag=tag)
-
-        name = key_to_bytes(key)
-        options = load_options(timeout, refresh, remember_errors, stale_if_error)
-        for _ in range(2):
-            try:
-                value: V = load(self._pointer, name, options, make, self._forms, background)
-                return value
-            except Unreadable:
-                self.delete(key)
-        # Another program keeps storing bytes that this one cannot read: nothing is stored.
-        made: V = self._as_stored(loader(key))
-        return made
+        put = expire, idle, cost, tag
+        times = timeout, refresh, remember_errors, stale_if_error
+        value: V = load(Loads(self, loader, put, times, background), key)
+        return value
 
     def memoize(
         self,

@@ -10,15 +10,18 @@ import contextvars
 import sys
 import threading
 import time
-from ctypes import byref
+from contextlib import suppress
+from ctypes import ArgumentError, byref
 from types import BuiltinFunctionType
 from typing import Any, Callable
 
 from . import _structs
-from ._errors import Status, check, failure
+from ._cbor import Unreadable
+from ._codec import key_to_bytes
+from ._errors import DeadlockError, Error, LoadError, Status, TimedOutError, check, failure
 from ._handles import Owner
 from ._library import lib
-from ._serializers import Forms
+from ._options import put_options
 from ._units import FOREVER, Seconds, named, nanoseconds
 from ._values import decode
 
@@ -74,48 +77,119 @@ def load_options(
     return options
 
 
-def load(
-    pointer: Any,
-    name: bytes,
-    options: _structs.LoadOptions,
-    make: Callable[[], tuple[bytes, Any]],
-    forms: Forms,
-    background: bool = False,
-) -> Any:
-    """The value of a key; make returns its bytes and the options of their put.
+class Loads:
+    """A function whose results a cache keeps, and how.
 
-    background: if there is a value to be refreshed, a thread makes the new one.
+    Attributes:
+        put: the options of the puts, as put_options has them: expire, idle, cost, tag.
+        times: the options of the loads, as load_options has them.
+        background: if there is a value to be refreshed, a thread makes the new one.
+        is_alone: a caller for which another one's function fails calls its own; nothing is stored.
+        hits, misses: the calls that had a value, and those that called the function.
     """
-    value = _structs.ValuePointer()
-    loading = _structs.LoadingPointer()
-    try:
-        status = check(
-            lib.hutch_load_begin(
-                pointer, name, len(name), byref(options), byref(value), byref(loading)
-            )
-        )
-        if not loading:
-            return decode(value, forms)
-        if status == Status.WOULD_BLOCK:
-            status = _wait(loading, options, value)
-            if status == Status.OK:
-                return decode(value, forms)
-        if status == Status.OK and background and _lead_later(loading, make):
-            return decode(value, forms)
-        lib.hutch_value_release(value)
+
+    is_alone = False
+
+    def __init__(
+        self,
+        cache: Any,
+        function: Callable[..., Any],
+        put: tuple[Any, Any, Any, Any],
+        times: tuple[Any, Any, Any, bool],
+        background: bool,
+    ) -> None:
+        self.cache = cache
+        self.function = function
+        self.put = put
+        self.times = times
+        self.background = background
+        self.hits = 0
+        self.misses = 0
+
+    def key_of(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The key of a call."""
+        return args[0]
+
+    def encoded(self, result: Any) -> tuple[bytes, Any]:
+        """The bytes of a result, and the options of their put."""
+        data, extended = self.cache._forms.encode(result)
+        expire, idle, cost, tag = self.put
+        return data, put_options(expire, idle, cost, extended, tag=tag)
+
+
+def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
+    """The value of a call's key; of.function makes it.
+
+    The function is called here, in no function between, so that one that calls itself has as much
+    of Python's stack as can be.
+    """
+    key = of.key_of(*args, **kwargs)
+    name = key_to_bytes(key)
+    forms = of.cache._forms
+    for _ in range(2):
         value = _structs.ValuePointer()
+        loading = _structs.LoadingPointer()
+        outer = _current.loading
+        leads = False
         try:
-            _lead(loading, make)
-        except Exception:
-            # No Ctrl-C, which may come when there is a value.
-            if lib.hutch_loading_wait(loading, 0, byref(value)) != Status.OK:
+            options = load_options(*of.times)
+            status = check(
+                lib.hutch_load_begin(
+                    of.cache._pointer, name, len(name), byref(options), byref(value), byref(loading)
+                )
+            )
+            if loading:
+                if status == Status.WOULD_BLOCK:
+                    leads = _wait(loading, options, value) != Status.OK
+                else:
+                    later = status == Status.OK and of.background
+                    leads = not (later and _lead_later(of, loading, args, kwargs))
+            if not leads:
+                found = decode(value, forms)
+                of.hits += 1
+                return found
+            of.misses += 1
+            lib.hutch_value_release(value)
+            value = _structs.ValuePointer()
+            try:
+                _current.loading = loading
+                try:
+                    data, put = of.encoded(of.function(*args, **kwargs))
+                except BaseException as error:
+                    give_up(loading, error)
+                    raise
+                finally:
+                    _current.loading = outer
+                fulfil(loading, data, put)
+            except Exception:
+                # No Ctrl-C, which may come when there is a value.
+                if lib.hutch_loading_wait(loading, 0, byref(value)) != Status.OK:
+                    raise
+            else:
+                check(lib.hutch_loading_wait(loading, 0, byref(value)))
+            return decode(value, forms)
+        except Unreadable:
+            of.cache.delete(key)
+        except (LoadError, TimedOutError, DeadlockError):
+            if leads or not of.is_alone:
                 raise
-        else:
-            check(lib.hutch_loading_wait(loading, 0, byref(value)))
-        return decode(value, forms)
-    finally:
-        lib.hutch_value_release(value)
-        lib.hutch_loading_release(loading)
+            break
+        except ArgumentError as error:
+            raise for_want_of_stack(error) from None
+        finally:
+            lib.hutch_value_release(value)
+            lib.hutch_loading_release(loading)
+    # Or another program keeps storing bytes that this one cannot read.
+    of.misses += 1
+    return of.cache._as_stored(of.function(*args, **kwargs))
+
+
+def for_want_of_stack(error: ArgumentError) -> Exception:
+    """The RecursionError that ctypes has put in words of its own, if it has.
+
+    It raises this error for any exception at an argument, also where the stack is at its limit.
+    """
+    return RecursionError(*error.args) if "RecursionError" in str(error) else error
 
 
 def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:
@@ -150,33 +224,22 @@ def _code(error: Exception) -> int:
     return code if isinstance(code, int) and 0 <= code < 2**31 else 0
 
 
-def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
-    outer = _current.loading
-    _current.loading = loading
-    try:
-        data, put_options = make()
-    except Exception as error:
-        fail(loading, error)
-        raise
-    except BaseException:
-        # An interrupt of this thread is not a failure of the source: another caller may try.
-        lib.hutch_loading_abandon(loading)
-        raise
-    finally:
-        _current.loading = outer
-    fulfil(loading, data, put_options)
-
-
-def _lead_later(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> bool:
+def _lead_later(of: Loads, loading: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Make the value on a thread of its own. False: no thread could be made."""
     kept = Lead(loading)
 
     def work() -> None:
+        _current.loading = kept.pointer  # The thread makes nothing else.
         try:
-            _lead(kept.pointer, make)
-        except Exception:
+            data, put = of.encoded(of.function(*args, **kwargs))
+        except BaseException as error:
             # The library logs the failure, and decides about the old value.
-            pass
+            give_up(kept.pointer, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            with suppress(Error):  # The cache may be closed by now.
+                fulfil(kept.pointer, data, put)
 
     try:
         context = contextvars.copy_context()
@@ -186,10 +249,14 @@ def _lead_later(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> bool:
     return True
 
 
-def fail(loading: Any, error: Exception) -> None:
-    """Answer a load with an exception."""
-    words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
-    lib.hutch_loading_fail(loading, _code(error), words.replace(b"\0", b"?"))
+def give_up(loading: Any, error: BaseException) -> None:
+    """Answer a load whose loader has raised."""
+    if isinstance(error, Exception):
+        words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        lib.hutch_loading_fail(loading, _code(error), words.replace(b"\0", b"?"))
+    else:
+        # An interrupt of this thread is not a failure of the source: another caller may try.
+        lib.hutch_loading_abandon(loading)
 
 
 def fulfil(loading: Any, data: bytes, put_options: Any) -> None:

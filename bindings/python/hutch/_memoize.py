@@ -6,11 +6,13 @@ import contextvars
 import functools
 import math
 from collections.abc import Iterable
+from ctypes import ArgumentError
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
 from . import _accelerator
 from ._call_keys import call_key, name_of
 from ._errors import DeadlockError, LoadError, TimedOutError
+from ._loads import Loads, for_want_of_stack, load
 from ._units import Seconds, nanoseconds
 
 if TYPE_CHECKING:
@@ -52,17 +54,18 @@ class Choices(NamedTuple):
     tag: Any
 
 
-class _Function:
+class _Function(Loads):
     """A memoized function: the common part of both kinds of wrapper."""
+
+    is_alone = True
 
     def __init__(
         self, cache: Any, function: Any, name: str | None, choices: Choices
     ) -> None:
-        self.cache = cache
-        self.function = function
+        put = choices.expire, choices.idle, None, choices.tag
+        times = math.inf, choices.refresh, None, choices.stale_if_error
+        super().__init__(cache, function, put, times, choices.refresh is not None)
         self.choices = choices
-        self.hits = 0
-        self.misses = 0
         self.fast: Any = None  # The wrapper, if it is in C, with the hits that C has counted.
         inner = function
         self._args: tuple[Any, ...] = ()
@@ -120,7 +123,8 @@ def _is_coroutine(function: Any) -> bool:
     import inspect
 
     call = function if hasattr(function, "__code__") else getattr(function, "__call__", None)
-    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+    kinds = inspect.isasyncgenfunction, inspect.isgeneratorfunction
+    if any(is_one(each) for is_one in kinds for each in (function, call)):
         raise TypeError("what a generator function returns is no value: it can be read once")
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
@@ -206,47 +210,33 @@ class _Call:
 
 
 def _wrapper(own: _Function) -> Any:
-    cache, function, expire = own.cache, own.function, own.choices.expire
-    options = own.options()
-    refreshes = own.choices.refresh is not None
-
-    def load(*args: Any, **kwargs: Any) -> Any:
-        key = own.key_of(*args, **kwargs)
-        call = _Call(own)
-
-        def make(_: Any) -> Any:
-            call.called = True
-            return function(*args, **kwargs)
-
-        with call:
-            try:
-                return cache.load(key, make, expire, background=refreshes, **options)
-            except _OF_ANOTHER:
-                if call.called:
-                    raise
-            return cache._as_stored(make(key))
+    def loading(*args: Any, **kwargs: Any) -> Any:
+        return load(own, *args, **kwargs)
 
     def whole(*args: Any, **kwargs: Any) -> Any:
-        result = cache.get(own.key_of(*args, **kwargs), _MISSING)
+        try:
+            result = own.cache.get(own.key_of(*args, **kwargs), _MISSING)
+        except ArgumentError as error:
+            raise for_want_of_stack(error) from None
         if result is _MISSING:
-            return load(*args, **kwargs)
+            return load(own, *args, **kwargs)
         own.hits += 1
         return result
 
-    if refreshes:
-        return functools.update_wrapper(load, function)
-    own.fast = _in_c(own, whole, load)
-    return functools.update_wrapper(whole if own.fast is None else own.fast, function)
+    if own.background:
+        return functools.update_wrapper(loading, own.function)
+    own.fast = _in_c(own, whole)
+    return functools.update_wrapper(whole if own.fast is None else own.fast, own.function)
 
 
-def _in_c(own: _Function, whole: Any, load: Any) -> Any:
+def _in_c(own: _Function, whole: Any) -> Any:
     """The wrapper whose hits are in C; None: there is none for this cache and this function."""
     module = _accelerator.module
     if module is None or own.has_parameters() or not _accelerator.has_fast_get(own.cache):
         return None
     try:
         return module.Memoized(
-            own.cache, own.name, own.choices.typed, own.ignore, whole, load
+            own.cache, own.name, own.choices.typed, own.ignore, whole, functools.partial(load, own)
         )
     except UnicodeEncodeError:
         return None

@@ -300,7 +300,11 @@ static void memoized_dealloc(memoized *self) {
 
 static PyObject *memoized_repr(PyObject *self) {
   PyObject *name = PyObject_GetAttrString(self, "__qualname__");
-  if (!name) return NULL;
+  if (!name) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+    PyErr_Clear(); /* of a callable object, or a partial */
+    return PyUnicode_FromFormat("<memoized function at %p>", self);
+  }
   PyObject *repr = PyUnicode_FromFormat("<function %U at %p>", name, self);
   Py_DECREF(name);
   return repr;
