@@ -199,6 +199,28 @@ def test_signed_pickles_of_others_are_refused(tmp_path):
             cache["value"]
 
 
+_signed = diskcache.PickleDisk.signed(b"0123456789abcdef")
+
+
+class OwnSigned(_signed):
+    """A program's own subclass, which is pickled by its name."""
+
+
+@pytest.mark.parametrize("disk", [_signed, OwnSigned])
+@pytest.mark.parametrize("kind", [Cache, diskcache.FanoutCache])
+def test_a_cache_of_signed_pickles_is_pickled(tmp_path, kind, disk):
+    with kind(tmp_path, disk=disk) as cache:
+        cache["value"] = collections.Counter("aab")
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            with pickle.loads(pickle.dumps(cache, protocol)) as again:
+                assert again["value"] == collections.Counter("aab")
+                assert (type(again.disk) is OwnSigned) == (disk is OwnSigned)
+    with kind(tmp_path, disk=diskcache.PickleDisk) as other:
+        other["value"] = Evil()
+    with kind(tmp_path, disk=disk) as cache, pytest.raises(diskcache.PickleRefusedError):
+        pickle.loads(pickle.dumps(cache))["value"]
+
+
 def test_damaged_records_are_misses(cache):
     cache["key"] = {"a": 1}
     entries = cache._open().entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import errno
 import io
 import json
@@ -323,6 +324,19 @@ def _named_type(module: Any, name: Any) -> type | None:
     return found if isinstance(found, type) else None
 
 
+class _Signed(type):
+    """The type of the classes that PickleDisk.signed makes, and of those that extend them."""
+
+
+def _parts_of(kind: _Signed) -> Any:
+    """How a class is pickled: one of signed by its secret, and others by their names."""
+    secret = vars(kind).get("_secret")
+    return kind.__qualname__ if secret is None else (PickleDisk.signed, (secret,))
+
+
+copyreg.pickle(_Signed, _parts_of)
+
+
 class PickleDisk(Disk):
     """Any object as a key or value, by pickle, as python-diskcache's Disk.
 
@@ -353,13 +367,15 @@ class PickleDisk(Disk):
         """A PickleDisk whose values have an authentication code, by a secret of at least 16 bytes.
 
         The code is compared before anything is unpickled: PickleRefusedError for a value that was
-        written without the secret. Keys that pickle are as in Disk: natural values.
+        written without the secret. Keys that pickle are as in Disk: natural values. The pickle of a
+        cache with such a disk, as a process pool makes it, has the secret.
         """
         from ..pickling import PickleSerializer
 
         serializer = PickleSerializer(key)
 
-        class SignedPickleDisk(PickleDisk):
+        class SignedPickleDisk(PickleDisk, metaclass=_Signed):
+            _secret = key
             put = Disk.put
             get = Disk.get
 
