@@ -195,6 +195,29 @@ def test_a_missing_file_is_a_miss(named, tmp_path):
     assert list(named) == ["b"]
 
 
+class Filed(Disk):
+    """Has each value in a file."""
+
+    def filename(self, key=UNKNOWN, value=UNKNOWN):
+        return super().filename(key, value)
+
+
+@pytest.mark.parametrize("disk", [Disk, Filed])
+def test_an_expired_entry_after_a_transaction_that_is_undone(tmp_path, disk):
+    """It counts as before, until expire(), and keeps its file until then."""
+    with Cache(tmp_path, disk=disk, disk_min_file_size=1, cull_limit=0) as cache:
+        cache.set("key", b"old", expire=-1)
+        with pytest.raises(ZeroDivisionError), cache.transact():
+            cache["key"] = b"new" + bytes(1 // 0)
+        with pytest.raises(ZeroDivisionError), cache.transact():
+            cache["key"] = b"new"
+            cache["key"] = b"newer" + bytes(1 // 0)
+        assert "key" not in cache and len(cache) == 1
+        assert cache.check() == []
+        assert cache.expire() == 1
+        assert len(cache) == 0 and cache.check() == []
+
+
 def test_files_of_a_transaction(named, tmp_path):
     named["a"] = b"x" * 20
     with pytest.raises(KeyError):

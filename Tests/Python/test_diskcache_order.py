@@ -14,6 +14,7 @@ import pytest
 import hutch.diskcache as diskcache
 from hutch.diskcache import Cache, Timeout
 from hutch.diskcache._keys import order
+from hutch.diskcache._state import State
 from hutch.diskcache._store import Store
 
 
@@ -739,3 +740,20 @@ def test_an_iteration_looks_at_all_entries_once(tmp_path, monkeypatch):
         for turn in iter, reversed:
             looks.clear()
             assert len(list(turn(cache))) == 3000 and len(looks) == 1
+
+
+def test_a_kill_between_a_write_and_its_count(cache, monkeypatch):
+    """What a cull goes by has the entry again, and not only after a check()."""
+
+    def add(self, count, total, others):
+        if count:
+            raise SystemExit
+
+    for number in range(10):
+        cache[number] = b"x" * 1000
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(State, "add", add)
+        cache["killed"] = b"x" * 5000
+    assert len(cache) == 11 and cache.cull() == 0
+    volume = cache.volume()
+    assert cache.check() == [] and cache.volume() == volume > 15_000

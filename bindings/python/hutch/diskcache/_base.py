@@ -249,7 +249,7 @@ class Base:
         store.ends.forget()
         for key, old in undo.items():
             now = store.find(key)
-            if old is None or has_expired(old):
+            if old is None or (has_expired(old) and not old.lingers):
                 store.drop(key, now)
             else:
                 # A push of the block may have begun a queue anew that seemed empty.

@@ -152,9 +152,10 @@ class Store:
         return len(sized), total, others
 
     def correct(self, with_files: bool) -> None:
-        """Measure anew, if entries expired since, but not often. Needs the lock."""
+        """Measure anew, if entries expired since or a kill came between a write and its count, but
+        not often. Needs the lock."""
         count = len(self.entries)
-        if count < self.state.count and time.monotonic() >= self._measure_after:
+        if count != self.state.count and time.monotonic() >= self._measure_after:
             self.state.set_total(*self.measure(with_files))
             self._measure_after = time.monotonic() + _MEASURE_EACH
 
