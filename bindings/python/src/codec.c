@@ -177,24 +177,29 @@ static bool pair_value(PyObject *object, value *value) {
   return true;
 }
 
+/* The function _cbor.tagged, which the state keeps. NULL: an exception. */
+static PyObject *tagged_of(state *state) {
+  if (state->tagged) return state->tagged;
+  PyObject *module = PyImport_ImportModule("hutch._cbor");
+  if (module) state->tagged = PyObject_GetAttrString(module, "tagged");
+  Py_XDECREF(module);
+  return state->tagged;
+}
+
 /* Writes an object as the package does without a serializer. Its tag, or NULL: not of a common
    kind; or an exception is set. */
-static const char *write_natural(text *text, PyObject *object) {
+static const char *write_natural(state *state, text *text, PyObject *object) {
   bool is_other;
   if (json_write(text, object, &is_other)) return json_tag;
   if (!is_other) return NULL;
   text->size = 0;
-  PyObject *module = PyImport_ImportModule("hutch._cbor");
-  PyObject *tagged = module ? PyObject_GetAttrString(module, "tagged") : NULL;
-  bool is_written = tagged && cbor_write(text, object, tagged);
-  Py_XDECREF(module);
-  Py_XDECREF(tagged);
-  return is_written ? cbor_tag : NULL;
+  PyObject *tagged = tagged_of(state);
+  return tagged && cbor_write(text, object, tagged) ? cbor_tag : NULL;
 }
 
 /* False: not of a common kind, or an exception is set. */
-static bool natural_value(PyObject *object, value *value) {
-  const char *tag = write_natural(&value->text, object);
+static bool natural_value(state *state, PyObject *object, value *value) {
+  const char *tag = write_natural(state, &value->text, object);
   if (!tag) {
     text_end(&value->text);
     text_begin(&value->text);
@@ -212,16 +217,16 @@ bool value_of(const fast *cache, PyObject *object, value *value) {
   bool is_common = PyUnicode_CheckExact(object) ? str_value(object, value)
                    : PyLong_CheckExact(object)  ? int_value(object, value)
                    : cache->keeps_pairs         ? pair_value(object, value)
-                                                : cache->is_natural && natural_value(object, value);
+                                                : cache->is_natural &&
+                                                      natural_value(cache->state, object, value);
   return is_common || (!PyErr_Occurred() && formed_value(cache, object, value));
 }
 
 PyObject *module_write(PyObject *module, PyObject *object) {
-  (void)module;
   text text;
   text_begin(&text);
   PyObject *pair = NULL;
-  const char *tag = write_natural(&text, object);
+  const char *tag = write_natural(PyModule_GetState(module), &text, object);
   if (tag) {
     pair = Py_BuildValue("y#y", text.data, (Py_ssize_t)text.size, tag);
   } else if (!PyErr_Occurred()) {

@@ -61,6 +61,7 @@ typedef struct state {
   PyObject *complete; /* (): imports these modules and calls set_up. NULL: the interpreter ended */
   PyObject *slow[SLOW];
   PyObject *check;  /* (status): raises the exception of a status below 0 */
+  PyObject *tagged; /* _cbor.tagged. NULL until a value needs it */
   PyObject *fast_type, *pinned_type;
   PyObject *names[NAMES]; /* str or NULL: see json.c */
 } state;

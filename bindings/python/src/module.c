@@ -155,6 +155,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   for (int i = 0; i < SLOW; i++) Py_VISIT(state->slow[i]);
   Py_VISIT(state->complete);
   Py_VISIT(state->check);
+  Py_VISIT(state->tagged);
   Py_VISIT(state->fast_type);
   Py_VISIT(state->pinned_type);
   return 0;
@@ -167,6 +168,7 @@ static int module_clear(PyObject *module) {
   for (int i = 0; i < NAMES; i++) Py_CLEAR(state->names[i]);
   Py_CLEAR(state->complete);
   Py_CLEAR(state->check);
+  Py_CLEAR(state->tagged);
   Py_CLEAR(state->fast_type);
   Py_CLEAR(state->pinned_type);
   return 0;
