@@ -132,18 +132,7 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
         outer = _current.loading
         leads = False
         try:
-            options = load_options(*of.times)
-            status = check(
-                lib.hutch_load_begin(
-                    of.cache._pointer, name, len(name), byref(options), byref(value), byref(loading)
-                )
-            )
-            if loading:
-                if status == Status.WOULD_BLOCK:
-                    leads = _wait(loading, options, value) != Status.OK
-                else:
-                    later = status == Status.OK and of.background
-                    leads = not (later and _lead_later(of, loading, args, kwargs))
+            leads = _begin(of, name, value, loading, args, kwargs)
             if not leads:
                 found = decode(value, forms)
                 of.hits += 1
@@ -190,6 +179,24 @@ def for_want_of_stack(error: ArgumentError) -> Exception:
     It raises this error for any exception at an argument, also where the stack is at its limit.
     """
     return RecursionError(*error.args) if "RecursionError" in str(error) else error
+
+
+def _begin(
+    of: Loads, name: bytes, value: Any, loading: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether this caller makes the value from here on. False: value is set."""
+    options = load_options(*of.times)
+    status = check(
+        lib.hutch_load_begin(
+            of.cache._pointer, name, len(name), byref(options), byref(value), byref(loading)
+        )
+    )
+    if not loading:
+        return False
+    if status == Status.WOULD_BLOCK:
+        return _wait(loading, options, value) != Status.OK
+    later = status == Status.OK and of.background
+    return not (later and _lead_later(of, loading, args, kwargs))
 
 
 def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:

@@ -90,16 +90,6 @@ class _Function(Loads):
             args, kwargs = self._args + args, {**self._kwargs, **kwargs}
         return call_key(self.name, args, kwargs, self.choices.typed, self.ignore)
 
-    def options(self) -> dict[str, Any]:
-        """The options of a load."""
-        return {
-            "idle": self.choices.idle,
-            "timeout": math.inf,
-            "refresh": self.choices.refresh,
-            "stale_if_error": self.choices.stale_if_error,
-            "tag": self.choices.tag,
-        }
-
     def info(self) -> CacheInfo:
         hits = self.hits + (0 if self.fast is None else self.fast._hits)
         return CacheInfo(hits, self.misses, None, len(self._keys()))
@@ -243,9 +233,17 @@ def _in_c(own: _Function, whole: Any) -> Any:
 
 
 def _coroutine_wrapper(own: _Function) -> Any:
-    cache, function, expire = own.cache, own.function, own.choices.expire
-    options = own.options()
-    refresh = None if own.choices.refresh is None else nanoseconds(own.choices.refresh)
+    cache, function = own.cache, own.function
+    expire, idle, _, tag = own.put
+    timeout, soft, _, stale_if_error = own.times
+    options: dict[str, Any] = {
+        "idle": idle,
+        "timeout": timeout,
+        "refresh": soft,
+        "stale_if_error": stale_if_error,
+        "tag": tag,
+    }
+    refresh = None if soft is None else nanoseconds(soft)
     refreshing: dict[str, Any] = {}
 
     def refresh_later(key: str, make: Any) -> None:
