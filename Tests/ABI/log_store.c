@@ -1262,6 +1262,43 @@ TEST(values_behind_keys_of_any_size) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A page of the index that is full is divided: its entries say by their keys where they go. Large
+   entries lie on pages that this process has not mapped, and are read through the file but for keys
+   that are long. */
+TEST(large_entries_move_to_other_index_pages_without_faults) {
+  enum { KEYS = 1000, SIZE = 20000, LONG = 300, EACH = 50, MOST = 2 * KEYS / EACH };
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = options_of_all_kinds();
+  void *data = filled(SIZE, 1);
+  char key[LONG] = {0};
+  long most = 0;
+  for (int i = 0; i < KEYS; i++) {
+    struct rusage before, after;
+    memcpy(key, &i, sizeof i);
+    size_t length = i % EACH ? sizeof i : LONG;
+    getrusage(RUSAGE_THREAD, &before);
+    CHECK_OK(hutch_put(disk, key, length, data, SIZE, i % 2 ? &put : NULL, NULL));
+    getrusage(RUSAGE_THREAD, &after);
+    long faults = after.ru_minflt - before.ru_minflt;
+    if (faults > most) most = faults;
+  }
+  printf("%ld faults in a put\n", most);
+  CHECK(most <= MOST);
+  for (int i = 0; i < KEYS; i++) {
+    hutch_value *value = NULL;
+    memcpy(key, &i, sizeof i);
+    CHECK_OK(hutch_get(disk, key, i % EACH ? sizeof i : LONG, &value));
+    CHECK_BYTES(data, SIZE, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+  }
+  free(data);
+  CHECK_EQUAL(KEYS, CHECK_SOUND(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* What is replaced far below the limit leaves dead bytes behind, which are used again. */
 TEST(a_log_does_not_grow_while_most_of_it_is_dead) {
   enum { KEYS = 20, SIZE = 100000, ROUNDS = 100, SEGMENT = 2 << 20 };

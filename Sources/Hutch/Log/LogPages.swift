@@ -13,6 +13,8 @@ enum LogPages {
   static let manyGhosts = 5
   /// The number of pages by which the file grows.
   static let step = 4
+  /// Entries of more bytes than this, on average, are read through the file, not the mapping.
+  static let farSize: UInt64 = 16 << 10
 
   /// The number of pages that the file has where so many have been used.
   @inline(__always)
@@ -263,24 +265,45 @@ extension LogStore {
   }
 
   /// Fills two pages with the slots of one, without the dead ones. The entries lie all over the
-  /// log, so they are prefetched first.
+  /// log. Small ones are prefetched first; large ones each have pages of their own.
   private func distribute(_ page: SlotPage, _ first: Int, _ second: Int) throws(Failure) {
     let all = LogPages.buckets * LogPages.bucketSlots
-    for i in 0..<all {
+    let isFar = live / LogPages.farSize > count
+    for i in 0..<all where !isFar {
       let address = SlotWord(SharedWords.load(page.base + i * 8)).address
       if let seat = seat(of: address) { hutch_prefetch(memory(seat, address)) }
     }
     for i in 0..<all {
       let slot = SlotWord(SharedWords.load(page.base + i * 8))
       guard slot.names, let seat = seat(of: slot.address),
-        let entry = entry(seat, slot.address), entry.keySize > 0
+        let hash = hashOfEntry(at: slot.address, seat, isFar: isFar)
       else { continue }
-      let hash = self.hash.entry(entry.key)
       let isSecond = LogStore.spread(hash) &>> page.word.level & 1 != 0
       guard place(slot, in: slots(ofPage: isSecond ? second : first)) else {
         throw Failure(.noSpace, "too many keys have the same hash")
       }
     }
+  }
+
+  /// The hash of the key of the entry at an address; nil: no entry is there. A value that is not
+  /// small is written through the file, and a load from a page that this process has not mapped
+  /// costs four times as much as a read of the entry's beginning: `isFar`.
+  private func hashOfEntry(at address: LogAddress, _ seat: SeatWord, isFar: Bool) -> UInt64? {
+    if isFar {
+      var room = InlineArray<32, UInt64>(repeating: 0)
+      let found = withUnsafeMutableBytes(of: &room) { bytes -> UInt64? in
+        let start = bytes.baseAddress.unsafelyUnwrapped
+        guard let count = Files.read(
+            logFile.number, into: bytes, at: memory(seat, address) - logBase),
+          let entry = LogEntry.Head(start, address, room: segmentSize),
+          entry.keySize > 0, entry.value.baseAddress.unsafelyUnwrapped <= start + count
+        else { return nil }
+        return hash.entry(entry.key)
+      }
+      if let found { return found }
+    }
+    guard let entry = entry(seat, address), entry.keySize > 0 else { return nil }
+    return hash.entry(entry.key)
   }
 
   private func place(_ slot: SlotWord, in base: UnsafeMutableRawPointer) -> Bool {
