@@ -264,6 +264,49 @@ TEST(a_large_put_evicts_few_entries_at_once) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Large values come into a tier that is full of small entries. A large value needs its room in one
+   piece, and the entries that go for it leave theirs in hundreds of places. The tier closes these
+   holes as fast as they come: its charge stays near the limit, and so does its memory. `every`: one
+   put of so many is a large one. */
+static void check_large_among_small(uint32_t policy, int large, int every) {
+  if (!in_child()) return;
+  static const char value[256 << 10];
+  size_t before = resident();
+  hutch_options options = unlimited_options();
+  options.memory.cost = 64 << 20;
+  options.policy = policy;
+  hutch_cache *cache = open_cache(NULL, &options);
+  /* Full with some 350,000. */
+  enum { first = 450000 };
+  double limit = (double)options.memory.cost, put = 0, charged = 1, share = 0;
+  for (uint64_t i = 0; i < first || put < 2 * limit; i++) {
+    size_t size = i >= first && i % (uint64_t)every == 0 ? (size_t)large : 100;
+    CHECK_OK(hutch_put(cache, &i, sizeof i, value, size, NULL, NULL));
+    if (i < first) continue;
+    put += (double)size + 80;
+    if (i % 1000 != 0) continue;
+    double now = (double)cost_of(cache) / limit;
+    double pages = (double)(resident() - before) / limit;
+    if (now < charged) charged = now;
+    if (pages > share) share = pages;
+  }
+  printf("policy %d, %d bytes one put in %d: charged at least %.3f, resident at most %.3f\n",
+         (int)policy, large, every, charged, share);
+  fflush(stdout);
+  CHECK(charged > 0.90);
+  CHECK(share < 1.12);
+  /* Slots that no entry uses any more are given back. */
+  CHECK(cost_of(cache) > options.memory.cost / 100 * 97);
+  CHECK_OK(hutch_close(cache));
+  _exit(0);
+}
+
+TEST(of_large_values_among_small_ones) {
+  check_large_among_small(HUTCH_POLICY_LRU, 64 << 10, 1000);
+  check_large_among_small(HUTCH_POLICY_FIFO, 256 << 10, 300);
+  check_large_among_small(HUTCH_POLICY_LRU, 1000, 1);
+}
+
 TEST(after_a_change_of_sizes_and_threads) {
   CHECK_PHASES(HUTCH_POLICY_LRU, {1, 1000, 1000}, {4, 10000, 10000}, {1, 2000, 2000});
   CHECK_PHASES(HUTCH_POLICY_LFU, {1, 100000, 100000}, {4, 1000, 1000}, {1, 100000, 100000});

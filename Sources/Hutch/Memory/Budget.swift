@@ -13,13 +13,17 @@ import Synchronization
 /// and words whose entries have gone, after larger entries have replaced many small ones. Both
 /// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
 /// do the times of entries that only the tier's ages end, which no charge has, by what they are
-/// more than a 32nd of the limit.
+/// more than a 32nd of the limit. New limits pay for idle slots and words at once. A put lowers the
+/// limit to at most its own charge, and at most 8 KB, below what is held, so each evicts a little
+/// more for a while, and none much. It raises it by at most a quarter of its charge. The limit in
+/// force is at least a half of the limit, and all of it once an entry came with a cost of its own,
+/// which need not be bytes.
+///
 /// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; they also give
-/// back slots whose neighbours are idle (`Slab.shrink`). New limits pay for idle slots and words at
-/// once. A put lowers the limit to at most its own charge, and at most 8 KB, below what is held, so
-/// each evicts a little more for a while, and none much. It raises it by at most a quarter of its
-/// charge. The limit in force is at least a half of the limit, and all of it once an entry came
-/// with a cost of its own, which need not be bytes.
+/// back slots whose neighbours are idle (`Slab.shrink`). A value of 64 KB needs its room in one
+/// piece, and the hundreds of small entries that go for it leave as many holes. So the more room
+/// the holes have, the more lines of its table a put looks at: holes are closed as fast as they
+/// come, and the limit in force stays near the limit.
 ///
 /// RESERVE. A put of the charge of hundreds of entries would evict as many at once. So the limit in
 /// force of a tier that is not small is below the limit by a reserve, a 1,024th of it and at most
@@ -62,6 +66,8 @@ struct Budget: ~Copyable {
   private static var leastThatPaysAll: UInt64 { 512 << 10 }
   private static var mostOfReserve: UInt64 { 256 << 10 }
   private static var mostOfStep: UInt64 { 8 << 10 }
+  /// A put looks at so many lines of its table, times the share of the holes in the bytes in use.
+  private static var linesForAll: Int { 1 << 10 }
   /// What a memory tier and its cache have before the first entry, and what is touched of the
   /// library's data.
   private static var bytesOfEmptyTier: Int { 48 << 10 }
@@ -225,14 +231,18 @@ struct Budget: ~Copyable {
   }
 
   /// A put with this charge, under its shard's lock, sets the limit in force. `idle`: see there. Of
-  /// two puts at once one may be without effect.
+  /// two puts at once one may be without effect. Returns at how many lines of its table the put
+  /// looks because of the holes. None while there is a small tier: then each look at a block takes
+  /// an arena's lock.
   @inline(never)
-  func pay(with charge: UInt64, idle: Int) {
+  func pay(with charge: UInt64, idle: Int) -> Int {
     let (used, _, excess) = Heap.excess
     let cost = Double(self.cost)
     // Small tiers do not pay for what others have left.
     let holes = min(cost, Double(max(0, excess)) * min(1, cost / Double(max(used, 1))))
     pay(with: charge, lost: UInt64(holes) + UInt64(max(0, idle)))
+    if !Heap.isEvacuating || Heap.hasSmallTiers { return 0 }
+    return max(0, excess) &* Budget.linesForAll / max(used, 1)
   }
 
   /// The same, by what is lost.

@@ -71,7 +71,8 @@ extension MemoryTier {
   ) {
     let next = visitLines(of: walk.shard, from: walk.position, most: MemoryTier.linesOfSlice) {
       shard, hash in
-      shard.entries.table.visitLine(at: hash) { word in
+      shard.entries.table.visitLine(at: hash) { place in
+        let word = place.pointee
         survey.add(shard.rank(word, kind, at: moment), MemoryTier.charge(of: word.block))
       }
     }

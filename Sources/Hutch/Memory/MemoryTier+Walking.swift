@@ -48,7 +48,8 @@ extension MemoryTier {
         let bits = self.bits
         var here: UInt64? = hash
         while let line = here, count < limit, count <= MemoryTier.walkBuffer / 2 {
-          here = shard.entries.table.visitLine(at: line) { word in
+          here = shard.entries.table.visitLine(at: line) { place in
+            let word = place.pointee
             if word.isObject != (kind == .objects) { return }
             if (kind == .unbacked || kind == .dirty) && word.isBacked { return }
             if kind == .dirty && !word.block.isDirty { return }

@@ -129,10 +129,11 @@ extension Shard {
       return false
     }
     departures.hasPaid = true
-    budget.pay(with: charge, idle: budget.idle(entries.bytesPerEntry))
-    guard Heap.isTight || entries.table.isSparse else { return false }
-    // The more, the larger the put is.
-    tightened = tighten(lines: 1 + min(23, Int(charge >> 8)), from: tightened) ?? 0
+    let idle = budget.idle(entries.bytesPerEntry)
+    let lines = budget.pay(with: charge, idle: idle)
+    guard Heap.isTight || entries.table.isSparse || budget.isTooMuch(idle) else { return false }
+    // The more, the larger the put is, and the more room the holes have.
+    tightened = tighten(lines: 1 + min(63, Int(charge >> 8) + lines), from: tightened) ?? 0
     return true
   }
 

@@ -117,10 +117,10 @@ extension Shard {
     var count = 0
     var isMore = false
     let room = departures.room
-    let next = entries.table.visitLine(at: hash) { word in
-      guard isWanted(self, word) else { return }
+    let next = entries.table.visitLine(at: hash) { place in
+      guard isWanted(self, place.pointee) else { return }
       if count < room {
-        chosen[count] = word.block.slot
+        chosen[count] = place.pointee.block.slot
         count += 1
       } else {
         isMore = true
@@ -138,10 +138,10 @@ extension Shard {
   mutating func retimeLine(at hash: UInt64, at moment: Moment) -> UInt64? {
     var slots = InlineArray<64, UInt32>(repeating: 0)
     var count = 0
-    let next = entries.table.visitLine(at: hash) { word in
+    let next = entries.table.visitLine(at: hash) { place in
       // A line has 8 entries, seldom as many again behind it.
       if count < 64 {
-        slots[count] = word.block.slot
+        slots[count] = place.pointee.block.slot
         count += 1
       }
     }
@@ -200,11 +200,11 @@ extension Shard {
     var room = 64 << 10
     while let hash = next, lines > 0 && room > 0 {
       entries.table.tighten(hash)
-      next = entries.table.visitLine(at: hash) { word in
-        let block = word.block
-        guard block.isSoleAndBare, let copy = Heap.moved(block.raw) else { return }
-        let place = entries.place(of: Slot(block.slot))
-        place.pointee = word.with(UnownedBlock(copy))
+      next = entries.table.visitLine(at: hash) { place in
+        let block = place.pointee.block
+        guard Heap.mayMove(block.raw), block.isSoleAndBare, let copy = Heap.moved(block.raw)
+        else { return }
+        place.pointee = place.pointee.with(UnownedBlock(copy))
         room -= block.byteCount
         Heap.give(block.raw)
       }

@@ -23,10 +23,11 @@ extension Table {
     }
   }
 
-  /// Calls `body` for the entries that have the same home line as `hash` has, from the tag of
-  /// `hash` on. Returns the least hash that lies behind them; nil: there is none.
+  /// Calls `body` with the places of the entries that have the same home line as `hash` has, from
+  /// the tag of `hash` on; it may store another word of the entry there. Returns the least hash
+  /// that lies behind them; nil: there is none.
   @inline(never)
-  func visitLine(at hash: UInt64, _ body: (Word) -> Void) -> UInt64? {
+  func visitLine(at hash: UInt64, _ body: (Place) -> Void) -> UInt64? {
     guard count > 0 else { return nil }
     let segment = directory.unsafelyUnwrapped[index(hash)]
     let tag = segment.tag(hash)
@@ -38,7 +39,7 @@ extension Table {
       var place = line
       while place < line + Table.wordsPerLine && !place.pointee.isVacant {
         let other = place.pointee.tag
-        if other >= tag && segment.home(other) == home { body(place.pointee) }
+        if other >= tag && segment.home(other) == home { body(place) }
         place += 1
       }
       if Table.hasEnd(line) { break }

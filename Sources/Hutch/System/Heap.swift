@@ -151,25 +151,29 @@ enum Heap {
     HeapArena(of: span).give(span)
   }
 
-  /// A copy of memory in a better place, if it is in an evacuated window, or beside holes while
-  /// there is a small memory tier; nil: it stays, or there is no memory. The caller, which alone
-  /// knows of the memory, gives the original.
+  /// Whether memory is in an evacuated window, or may be beside holes while there is a small memory
+  /// tier. A walk over a table asks for each block, so the answer comes from the address: to read a
+  /// header is a miss of the processor's cache.
   @inline(__always)
-  static func moved(_ memory: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
-    if state.pointee.mask.load(ordering: .relaxed) < 0 { return nil }
+  static func mayMove(_ memory: UnsafeMutableRawPointer) -> Bool {
+    if state.pointee.mask.load(ordering: .relaxed) < 0 { return false }
     let span = HeapSpan(memory - HeapSpan.header)
-    return span.units != 0 && (span.isEvacuated || hasSmallTiers) ? moved(memory, span) : nil
+    // A mapping of its own has no windows, and only memory near the start of a page may be one.
+    if Int(bitPattern: memory) & (HeapSpan.page - 1) <= mostLead && span.units == 0 { return false }
+    return span.isEvacuated || hasSmallTiers
   }
 
+  /// A copy of memory that may move, in a better place; nil: it stays, or there is no memory. The
+  /// caller, which alone knows of the memory, gives the original.
   @inline(never)
-  private static func moved(
-    _ memory: UnsafeMutableRawPointer, _ span: HeapSpan
-  ) -> UnsafeMutableRawPointer? {
+  static func moved(_ memory: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
+    let span = HeapSpan(memory - HeapSpan.header)
     let arena = HeapArena(of: span)
     guard let units = span.isEvacuated ? span.units : arena.looseUnits(span),
       let new = arena.take(units)
     else { return nil }
     memcpy(new, memory, units &* HeapSpan.unit &- HeapSpan.header)
+    if span.isEvacuated { arena.hasMoved = true }
     return new
   }
 
@@ -179,9 +183,8 @@ enum Heap {
   static func moved(
     _ lines: UnsafeMutableRawPointer, lines count: Int
   ) -> UnsafeMutableRawPointer? {
-    if state.pointee.mask.load(ordering: .relaxed) < 0 { return nil }
     let span = HeapSpan(lines - HeapSpan.header)
-    guard span.units != 0, span.isEvacuated,
+    guard mayMove(lines), span.isEvacuated,
       let new = HeapArena(of: span).take(count &* 4 &+ 1, slack: 3)
     else { return nil }
     memcpy(new, lines, count &* 64)
@@ -201,6 +204,12 @@ enum Heap {
   static func endEvacuation() {
     evacuate(false)
     trim()
+  }
+
+  /// Whether a walk over a table may find what moves. Relaxed: any answer is right.
+  static var isEvacuating: Bool {
+    for index in 0..<arenaCount where arena(index).evacuations > 0 { return true }
+    return false
   }
 
   /// `HeapArena.evacuate` of all arenas.
@@ -232,6 +241,9 @@ enum Heap {
   }
 
   static func unmap(_ memory: UnsafeMutableRawPointer, lines: Int) { munmap(memory, lines * 64) }
+
+  /// Memory, or lines, in a mapping of its own begin at most so many bytes behind its start.
+  private static let mostLead = 64
 
   /// The first 8 bytes are the size of the mapping; the header's units are 0. The memory begins in
   /// the mapping's first page.

@@ -3,8 +3,9 @@ import Synchronization
 
 /// A part of the heap (Heap.swift) with a lock of its own: regions, and bins of their free spans.
 ///
-/// The lock protects all of it, spans included; no other lock is taken under it. The two sums are
-/// written under the lock and read by any thread.
+/// The lock protects all of it, spans included; no other lock is taken under it. The two sums and
+/// the number of evacuated windows are written under the lock and read by any thread. `hasMoved` is
+/// written by any thread.
 ///
 /// BINS. A free span is in a list by its size: one for each size below 64 units, and 16 for each
 /// power of two above. A bit for each bin says whether it has a span. A request takes a span of its
@@ -19,17 +20,19 @@ import Synchronization
 struct HeapArena {
   let raw: UnsafeMutableRawPointer
 
-  private enum At {
+  enum At {
     static let lock = 0
     static let used = 8
     static let resident = 16
-    static let pages = 24
-    static let toReview = 32
-    static let firstRegion = 40
-    static let oldest = 48
-    static let newest = 56
-    static let bits = 64
-    static let evacuations = 104
+    static let evacuations = 24
+    static let hasMoved = 28
+    /// From here on the lock protects all.
+    static let pages = 32
+    static let toReview = 40
+    static let firstRegion = 48
+    static let oldest = 56
+    static let newest = 64
+    static let bits = 72
     static let toEnd = 112
     static let bins = 128
   }
@@ -167,19 +170,6 @@ struct HeapArena {
         bits(bin &>> 6).pointee &= ~(1 &<< UInt64(bin & 63))
       }
     }
-  }
-
-  /// The number of evacuated windows (HeapEvacuation.swift).
-  @inline(__always)
-  var evacuations: Int {
-    get { number(At.evacuations).pointee }
-    nonmutating set { number(At.evacuations).pointee = newValue }
-  }
-
-  /// The windows stay evacuated for so many bytes of requests, or no others are chosen.
-  var toEnd: Int {
-    get { number(At.toEnd).pointee }
-    nonmutating set { number(At.toEnd).pointee = newValue }
   }
 
   var firstHidden: HeapSpan? { first(HeapArena.hidden).pointee.map { HeapSpan($0) } }
@@ -438,7 +428,7 @@ struct HeapArena {
     lock.lock()
     var next = used == 0 ? firstRegion.pointee : nil
     if next != nil {
-      // All their spans are free ones, and each region is one of them.
+      // All their spans are free ones, each region is one of them, and no window is evacuated.
       memset(raw + At.pages, 0, HeapArena.byteCount &- At.pages)
       publish()
     } else {

@@ -13,9 +13,11 @@ import Synchronization
 /// tables that they find there (`Heap.moved`) as they go around their tables. A window with nothing
 /// in use is an ordinary one again, and a review gives its pages back.
 ///
-/// A review chooses windows when the heap is tight, and another one ends the evacuation; or a tier
-/// that has evicted much begins and ends it (`MemoryTier.tighten`). At the end the hidden spans go
-/// into their bins, some at each review, and only then windows are chosen again.
+/// A review chooses windows when the heap is tight. The evacuation ends when all of them are empty,
+/// or nothing moves any more: what a reader holds does not. Another one follows at once in the
+/// first case, and later in the second. A tier that has evicted much begins and ends one by itself
+/// (`MemoryTier.tighten`). At the end the hidden spans go into their bins, some at each review, and
+/// only then windows are chosen again.
 ///
 /// SMALL TIERS. A small heap has few windows, and the holes of those that are evacuated would be
 /// missing. So while there is a small memory tier, puts move single blocks between holes instead
@@ -32,6 +34,37 @@ extension HeapArena {
   private static let mostPutBack = 256
   /// A window of which so many 16ths are in use is not evacuated.
   private static let mostInUse = 15
+
+  /// The number of evacuated windows.
+  @inline(__always)
+  var evacuations: Int {
+    get { Int(evacuated.pointee.load(ordering: .relaxed)) }
+    nonmutating set {
+      evacuated.pointee.store(UInt32(truncatingIfNeeded: newValue), ordering: .relaxed)
+    }
+  }
+
+  @inline(__always)
+  private var evacuated: UnsafeMutablePointer<Atomic<UInt32>> {
+    (raw + At.evacuations).assumingMemoryBound(to: Atomic<UInt32>.self)
+  }
+
+  /// Whether a block has moved out of a window since the last review. Relaxed: what one review does
+  /// not see, the next one does.
+  var hasMoved: Bool {
+    get { moved.pointee.load(ordering: .relaxed) }
+    nonmutating set { moved.pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  private var moved: UnsafeMutablePointer<Atomic<Bool>> {
+    (raw + At.hasMoved).assumingMemoryBound(to: Atomic<Bool>.self)
+  }
+
+  /// The windows stay evacuated for so many bytes of requests, or no others are chosen.
+  private var toEnd: Int {
+    get { (raw + At.toEnd).load(as: Int.self) }
+    nonmutating set { (raw + At.toEnd).storeBytes(of: newValue, as: Int.self) }
+  }
 
   private func windows(_ body: (UnsafeMutablePointer<Atomic<UInt32>>) -> Void) {
     var next = firstRegion.pointee
@@ -139,14 +172,23 @@ extension HeapArena {
   /// Of a review, for requests of so many bytes since the last one.
   func reviewEvacuation(_ bytes: Int) {
     toEnd = max(0, toEnd &- bytes)
+    // The walks over the tables are not at their ends.
+    if hasMoved {
+      hasMoved = false
+      toEnd = max(toEnd, used / 128)
+    }
     if evacuations == 0 && hasHidden { return endEvacuation() }
     if toEnd > 0 { return }
-    if evacuations > 0 { return endEvacuation() }
+    if evacuations > 0 {
+      // What has stayed in these windows would mostly stay again.
+      toEnd = evacuations &* HeapRegion.windowSize
+      return endEvacuation()
+    }
     if !Heap.isTight || Heap.hasSmallTiers { return }
     // Meanwhile puts have none of the windows' holes: few at a time.
     startEvacuation(most: max(HeapRegion.windowSize, used / 16))
-    // The puts of as many bytes go more than once around their tables.
-    toEnd = evacuations > 0 ? used / 2 : used / 8
+    // By then a block has moved, unless nothing can. Without a window it is when to look again.
+    toEnd = used / 32
   }
 
   /// Ends the evacuation that is under way, and with `isStart` begins another one, which goes by
