@@ -220,8 +220,11 @@ TEST(what_a_read_brings_up_meanwhile_is_seen_once) {
   }
 }
 
+/* The walk writes what waits to be written. A thread that wrote some of it meanwhile would give the
+   store another order. */
 TEST(what_memory_has_just_given_up_is_seen_on_disk) {
   hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   options.write_policy = HUTCH_WRITE_ON_EVICTION;
   options.policy = HUTCH_POLICY_LRU;
   options.memory.count = 10;
