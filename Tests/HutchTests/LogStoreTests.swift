@@ -576,7 +576,7 @@ import Testing
   /// A checkpoint with any bytes in it: no crash, and no value that was never put.
   @Test func anyBytesOfACheckpoint() throws {
     var random = Random(seed: testSeed)
-    let rounds = ProcessInfo.processInfo.environment["HUTCH_LONG"] != nil ? 10_000 : 40
+    let rounds = isLong ? 10_000 : 40
     for round in 0..<rounds {
       let fixture = try Fixture(TierLimits(cost: 200_000, count: 400))
       for i in 0..<300 { try fixture.put("key-\(i)", "value-\(i)") }
@@ -711,7 +711,7 @@ import Testing
   /// A directory with any bytes in it: no crash, and no value that was never put.
   @Test func anyBytes() throws {
     var random = Random(seed: testSeed)
-    let rounds = ProcessInfo.processInfo.environment["HUTCH_LONG"] != nil ? 10_000 : 60
+    let rounds = isLong ? 10_000 : 60
     for round in 0..<rounds {
       let fixture = try Fixture(TierLimits(cost: 200_000, count: 400))
       for i in 0..<300 { try fixture.put("key-\(i)", "value-\(i)") }

@@ -10,7 +10,7 @@ import Testing
   /// and the structures are sound after every operation.
   @Test(arguments: all)
   func keepsItsPromisesWhateverGoes(policy: EvictionPolicy) throws {
-    for round in 0..<12 {
+    for round in 0..<(isLong ? 60 : 6) {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)
       let limit = [1, 2, 3, 10, 50, 100][round % 6]

@@ -48,6 +48,9 @@ struct Random: RandomNumberGenerator {
   }
 }
 
+/// True with HUTCH_LONG: tests take their time.
+let isLong = getenv("HUTCH_LONG") != nil
+
 /// HUTCH_SEED replays a run; otherwise every run is another. Failures print the seed.
 let testSeed: UInt64 = {
   // Decimal, or hexadecimal as the C tests print theirs.

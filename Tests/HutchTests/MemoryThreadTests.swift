@@ -147,7 +147,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     onThreads(4) { number in
       var random = Random(seed: seed &+ UInt64(number))
       var position: UInt64 = 0
-      for step in 0..<15_000 {
+      for step in 0..<(isLong ? 15_000 : 8_000) {
         let key = random.next() % 30_000
         hammer.put(key, size: Int(random.next() % 100), version: UInt64(step))
         hammer.check(random.next() % 30_000)

@@ -1,4 +1,5 @@
-"""The package and a typed program are clean for mypy --strict and pyright."""
+"""The package and a typed program are clean for mypy --strict and pyright, and need no newer Python
+than the package says."""
 
 from __future__ import annotations
 
@@ -87,6 +88,23 @@ def test_pyright():
         if each["severity"] == "information"
     ]
     assert [plain(each[1]) for each in revealed if each] == expected()
+
+
+def test_the_oldest_python():
+    """The package uses nothing that Python 3.9 lacks. Tests that run with 3.9 show that only of
+    the lines that they reach."""
+    needs("vermin")
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("vermin"), "--target=3.9-", "--no-tips"),
+            *("--violations", PACKAGE / "hutch"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "Minimum required versions: 3.9" in done.stdout) == (0, True), (
+        done.stdout
+    )
 
 
 def functions_of(module):
