@@ -1357,9 +1357,9 @@ enum {
  * as without an order. The order is then that in which the database has stored the entries:
  * an entry that hutch_increment, hutch_copy or a write on eviction has stored, which keep
  * its `created`, comes with the entries of that time. Any other ordered walk scans all
- * entries at its first step, and again after every 32,768 entries that it has visited. It
- * needs memory for the keys of that many entries, and up to 22 bytes for each entry that it
- * has visited. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ * entries at its first step, and again after every 32,768 entries, or 3.5 MB of keys, that it
+ * has visited. It needs memory for these keys, and up to 22 bytes for each entry that it has
+ * visited. HUTCH_UNSUPPORTED: no such order. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
                                                    hutch_cursor **out);

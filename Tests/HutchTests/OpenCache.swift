@@ -55,8 +55,8 @@ extension OpenCache {
     -> [String]
   {
     let handle = Handle(opening, scope)
-    let walk = order.map { OrderedWalk(handle, $0, descending: descending) }
-    let cursor = Cursor(handle, walk)
+    let cursor: Cursor =
+      if let order { OrderedWalk(handle, order, descending: descending) } else { WholeWalk(handle) }
     var found: [String] = []
     while let key = try cursor.next() { found.append(String(decoding: key, as: UTF8.self)) }
     return found

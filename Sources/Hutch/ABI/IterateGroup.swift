@@ -20,7 +20,7 @@ func visit(
   until isOff: () -> Bool
 ) throws(Failure) -> Bool {
   let engine = handle.cache
-  let cursor = Cursor(handle, goesFar: true)
+  let cursor = WholeWalk(handle, goesFar: true)
   while let found = try cursor.nextEntry() {
     if isOff() { return false }
     var info = hutch_entry_info(
@@ -40,7 +40,7 @@ func visit(
 public func hutch_cursor_create(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  giving(out, of: cache) { (_, handle) throws(Failure) in handOut(Cursor(handle)) }
+  giving(out, of: cache) { (_, handle) throws(Failure) in handOut(WholeWalk(handle)) }
 }
 
 @_cdecl("hutch_cursor_create_ordered") @implementation
@@ -52,8 +52,7 @@ public func hutch_cursor_create_ordered(
     guard let wanted = OrderedWalk.Order(rawValue: order & ~descending) else {
       throw .unknown("there is no such order", order)
     }
-    return handOut(
-      Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))
+    return handOut(OrderedWalk(handle, wanted, descending: order & descending != 0))
   }
 }
 

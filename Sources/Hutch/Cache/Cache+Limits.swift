@@ -89,7 +89,7 @@ extension Cache {
   /// The sum of the sizes of the values that calls through a handle see. A walk over all entries.
   func valueBytes(through handle: Handle) throws(Failure) -> UInt64 {
     var sum: UInt64 = 0
-    let cursor = Cursor(handle, goesFar: true)
+    let cursor = WholeWalk(handle, goesFar: true)
     while let found = try cursor.nextEntry() {
       sum &+= UInt64(found.record.valueSize)
       try handle.check()

@@ -41,7 +41,7 @@ final class Copying {
   }
 
   func run() throws(Failure) {
-    let walk = Cursor(source, goesFar: true)
+    let walk = WholeWalk(source, goesFar: true)
     while let key = try walk.next() {
       try source.check()
       try target.check()

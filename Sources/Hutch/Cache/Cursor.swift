@@ -1,6 +1,10 @@
-/// A walk over the entries of a cache, or of one of its tiers, key by key. It holds no lock between
-/// its steps. It visits an entry that exists from its beginning to its end exactly once.
-final class Cursor {
+/// A walk over the entries of a cache, or of one of its tiers, key by key. It holds no lock and no
+/// read transaction between its steps, and a write knows nothing of it. It visits an entry that
+/// exists from its beginning to its end exactly once.
+///
+/// The keys come in pages, which a subclass fills: WholeWalk, or OrderedWalk for an order by age. A
+/// step that fails may be repeated.
+class Cursor {
   /// The entry that the cursor is at.
   struct Entry {
     let key: Bytes
@@ -9,103 +13,163 @@ final class Cursor {
     let tier: Tiers
   }
 
-  private enum Source {
-    /// Memory alone, in the order of the keys' hashes: no write changes that order.
-    case memory
-    /// A store that is ordered, alone, in the order of the keys.
-    case storage
-    /// Both tiers, or a store without an order of keys.
-    case both(WholeWalk)
-    /// An order by age, which the caller asks for.
-    case ordered(OrderedWalk)
-  }
-
-  let handle: Handle
-  let cache: Cache
+  final let handle: Handle
+  final let cache: Cache
   /// See Process.forks.
-  let forks = Process.forks
-  private let source: Source
-  /// The next keys of a walk over one tier.
-  private let page = KeyPage()
-  /// How far a walk over memory has come.
-  private var memoryPosition: UInt64 = 0
-  private var hasEnded = false
-  private static let pageCount = 64
+  final let forks = Process.forks
+  final var page: SortedKeys
+  /// The index of the page's first key that has not been stepped to.
+  private final var index = 0
+  /// How many keys a page has room for.
+  final var room: Int
+  /// True if no page comes after this one.
+  final var hasEnded = false
+  /// Each key of a page lies behind so many bytes of its rank.
+  private final let rankSize: Int
+  /// The keys come from one source, in the order of the walk and each once: a page has them as they
+  /// come.
+  final let isInOrder: Bool
+  /// The entry of each key is asked for when the key is stepped to.
+  final let asksForEach: Bool
+  /// A failure while keys are shown to the walk, which `checkLook` throws.
+  final var failure: Failure?
 
-  /// `walk`: the walk by age, if the caller asks for that order. `goesFar`: the caller means to
-  /// step to the end.
-  init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) {
+  static let mostRoom = 32_768
+  static let keysInLook = 128
+
+  init(_ handle: Handle, room: Int, isInOrder: Bool, asksForEach: Bool, rankSize: Int) {
     self.handle = handle
     cache = handle.cache
-    if let walk {
-      source = .ordered(walk)
-    } else if handle.scope == .memory || cache.storage == nil {
-      source = .memory
-    } else {
-      let hasOrder = cache.storage?.isOrdered ?? false
-      source =
-        handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle, goesFar: goesFar))
-    }
+    page = SortedKeys(handle.cache.memory.keyed)
+    self.room = room
+    self.isInOrder = isInOrder
+    self.asksForEach = asksForEach
+    self.rankSize = rankSize
   }
 
   /// The key that the cursor is at; nil before the first step and at the end.
-  var current: Bytes? {
-    switch source {
-    case .memory, .storage: page.current
-    case .both(let walk): walk.current
-    case .ordered(let walk): walk.current
-    }
-  }
+  final var current: Bytes? { index > 0 ? key(index - 1) : nil }
+
+  private final func key(_ index: Int) -> Bytes { Bytes(rebasing: page[index][rankSize...]) }
 
   /// Steps to the next key, which is valid until the next step; nil at the end.
-  func next() throws(Failure) -> Bytes? {
-    switch source {
-    case .memory, .storage:
-      while true {
-        if let key = page.step() { return key }
-        if hasEnded { return nil }
-        try fetch()
-      }
-    case .both(let walk): return try walk.step()?.key
-    case .ordered(let walk): return try walk.step()
-    }
+  final func next() throws(Failure) -> Bytes? {
+    asksForEach ? try nextEntry()?.key : try advance()
   }
 
   /// Steps to the next key that still has an entry, and returns the entry's present record.
-  func nextEntry() throws(Failure) -> Entry? {
-    if case .both(let walk) = source { return try walk.step() }
-    while let key = try next() {
-      if let found = try cache.info(key, in: handle.scope) {
-        return Entry(key: key, record: found.record, tier: found.tier)
+  final func nextEntry() throws(Failure) -> Entry? {
+    while let key = try advance() {
+      do throws(Failure) {
+        if let found = try entry(of: key) { return found }
+      } catch {
+        index -= 1
+        throw error
       }
     }
     return nil
   }
 
-  /// Fills the page with the next keys of one tier.
-  private func fetch() throws(Failure) {
-    let moment = cache.clock.current
-    let count: Int
-    if case .storage = source {
-      count = try cache.withStorage { (storage) throws(Failure) in
-        // Entries that left memory before the walk began may still wait to be written.
-        if page.current == nil { cache.writeBack.write(storage) }
-        return try page.refill { (last, append) throws(Failure) in
-          try storage.keys(
-            tagged: nil, after: last, limit: Cursor.pageCount, at: moment, visit: append)
-        }
-      }
-    } else {
-      var position = memoryPosition
-      count = try page.refill { (_, append) throws(Failure) in
-        cache.memory.blocks(
-          after: &position, limit: Cursor.pageCount, at: moment, visit: { append($0.key) })
-      }
-      memoryPosition = position
+  /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether
+  /// there still are entries, or only expired ones, is not asked.
+  final func take(
+    most: Int, into pointers: inout GrowingArray<UnsafeRawPointer?>,
+    _ sizes: inout GrowingArray<Int>
+  ) throws(Failure) {
+    try refillIfNeeded()
+    let end = min(index + most, page.count)
+    while index < end {
+      let key = key(index)
+      try pointers.append(key.baseAddress)
+      try sizes.append(key.count)
+      index += 1
     }
-    if count == 0 {
-      hasEnded = true
-      page.reset()
+  }
+
+  private final func advance() throws(Failure) -> Bytes? {
+    try refillIfNeeded()
+    if index == page.count {
+      index = 0
+      page.begin(room: 0)
+      return nil
+    }
+    index += 1
+    return key(index - 1)
+  }
+
+  @inline(never)
+  private final func refillIfNeeded() throws(Failure) {
+    while index == page.count && !hasEnded {
+      page.begin(room: room)
+      index = 0
+      failure = nil
+      do throws(Failure) {
+        try fetch()
+      } catch {
+        page.begin(room: room)
+        hasEnded = false
+        throw error
+      }
+    }
+  }
+
+  // MARK: for subclasses
+
+  /// Adds the keys that come next to the page, which is empty. If it fails, the next call adds
+  /// these keys.
+  func fetch() throws(Failure) { hasEnded = true }
+
+  /// The entry of the key that the walk has come to; nil: the walk passes the key over.
+  func entry(of key: Bytes) throws(Failure) -> Entry? {
+    guard let found = try cache.info(key, in: handle.scope) else { return nil }
+    return Entry(key: key, record: found.record, tier: found.tier)
+  }
+
+  /// Adds a key, behind its rank, to the page.
+  final func add(_ key: Bytes) {
+    if failure != nil { return }
+    do throws(Failure) {
+      if isInOrder { try page.append(key) } else { try page.insert(key) }
+    } catch {
+      failure = error
+    }
+  }
+
+  /// Called after each look at some of the entries.
+  final func checkLook() throws(Failure) {
+    if let failure { throw failure }
+    try handle.check()
+  }
+
+  /// Shows the next blocks of memory behind `position`. False: there are none.
+  final func lookAtMemory(
+    _ position: inout UInt64, at moment: Moment, _ visit: (UnownedBlock) -> Void
+  ) throws(Failure) -> Bool {
+    let count = cache.memory.blocks(
+      after: &position, limit: Cursor.keysInLook, at: moment, visit: visit)
+    try checkLook()
+    return count > 0
+  }
+
+  /// Shows the next entries of the store behind `place`.
+  final func lookAtStore(
+    _ place: inout WalkPlace, at moment: Moment, _ visit: (Bytes, WalkedEntry) -> Void
+  ) throws(Failure) {
+    try cache.withStorage { (storage) throws(Failure) in
+      // An entry on its way to the store.
+      cache.writeBack.write(storage)
+      try storage.walk(&place, at: moment, visit: visit)
+    }
+    try checkLook()
+  }
+
+  /// Memory may give up an entry once the store has been given it, and the store's walk shows
+  /// only what is committed. So an entry that memory did not have any more is in the store's walk
+  /// after this.
+  final func awaitCommits() throws(Failure) {
+    try cache.withStorage { (storage) throws(Failure) in
+      cache.writeBack.write(storage)
+      storage.doOwedWork()
     }
   }
 }

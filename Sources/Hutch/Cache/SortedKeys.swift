@@ -85,7 +85,7 @@ struct SortedKeys: ~Copyable {
   }
 
   /// Below 0: `item` comes before the key; 0: it is the same key.
-  @inline(__always)
+  @inline(never)
   private func order(_ item: Item, _ key: Bytes, _ prefix: UInt64) -> Int {
     if item.prefix != prefix { return item.prefix < prefix ? -1 : 1 }
     let own = self.key(item)
@@ -106,7 +106,11 @@ struct SortedKeys: ~Copyable {
     isCut && order(items[sorted - 1], key, SortedKeys.prefix(key)) < 0
   }
 
-  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there.
+  /// Adds a key behind all others, whatever its bytes are. `insert` and `order` are not called for
+  /// such a page.
+  mutating func append(_ key: Bytes) throws(Failure) { try hold(key, 0) }
+
+  /// Adds a key of 1 byte or more, if there is room for it and it is not there.
   mutating func insert(_ key: Bytes) throws(Failure) {
     let prefix = SortedKeys.prefix(key)
     let isNext = sorted == 0 || order(items[sorted &- 1], key, prefix) < 0

@@ -1,10 +1,12 @@
 /// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
-/// keys begin alike or that have one tag; no lock and no read transaction is held between its
-/// steps, and a write knows nothing of it. Through a view it sees one tier.
+/// keys begin alike or that have one tag. Through a view it sees one tier.
 ///
-/// A page has the keys that come next, as many as there is room for. They are collected from both
-/// tiers, so an entry that both have is on it once; and as each page begins behind the end of the
-/// one before, no key is met twice.
+/// Of one tier the walk takes the keys as they come: memory's in the order of their hashes, which
+/// no write changes, and an ordered store's in the order of keys.
+///
+/// Of both tiers a page has the keys that come next, as many as there is room for. They are
+/// collected from both, so an entry that both have is on it once; and as each page begins behind
+/// the end of the one before, no key is met twice.
 ///
 /// An entry is on its page although it may go from one tier to the other meanwhile. Memory is
 /// looked at behind the store: an entry that the store drops while memory keeps it is met there.
@@ -15,109 +17,62 @@
 /// is there as long as one tier has it.
 ///
 /// A walk for a removal meets the keys of expired entries too: under other ages they would be back.
-final class WholeWalk {
-  private let handle: Handle
-  private let cache: Cache
+final class WholeWalk: Cursor {
   /// The prefix of the keys.
   private var prefix = GrowingArray<UInt8>()
   /// The entries' tag; empty: they may have any, or none.
   private var tag = GrowingArray<UInt8>()
-  private var page: SortedKeys
-  /// The index of the page's first key that has not been stepped to.
-  private var next = 0
-  /// How many keys the page has room for: few at first, for walks that do not go far, and soon
-  /// many. Each page costs a look through all of memory.
-  private var room: Int
-  /// The last key of the page before; empty: there is none.
+  /// The walk goes on behind this key; empty: it has not begun.
   private var passed = GrowingArray<UInt8>()
-  private var hasEnded = false
-  /// True if each entry is asked for when its key is stepped to (`step`, not `take`). The store
-  /// then lists the keys without the entries, and memory answers for those that it has.
-  private let asksForEach: Bool
-  /// The index of the key that was stepped to last.
-  private var place: Int?
+  /// How far a walk over memory alone has come.
+  private var position: UInt64 = 0
+  private let isRemoval: Bool
+  private let hasStore: Bool
 
   private static let firstRoom = 64
-  private static let mostRoom = 32_768
   private static let growth = 32
-  private static let keysInLook = 128
 
-  /// `goesFar`: the caller means to go to the end.
-  init(_ handle: Handle, goesFar: Bool, asksForEach: Bool = true) {
-    self.handle = handle
-    cache = handle.cache
-    page = SortedKeys(cache.memory.keyed)
-    room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
-    self.asksForEach = asksForEach
+  /// `goesFar`: the caller means to go to the end. Else the first page is short; but soon they are
+  /// long, as each page of both tiers costs a look through all of memory.
+  init(_ handle: Handle, goesFar: Bool = false, isRemoval: Bool = false) {
+    let storage = handle.scope == .memory ? nil : handle.cache.storage
+    let isInOrder = if let storage { handle.scope == .disk && storage.isOrdered } else { true }
+    hasStore = storage != nil
+    self.isRemoval = isRemoval
+    // A store lists the keys without the entries if the walk asks for each.
+    super.init(
+      handle, room: goesFar ? Cursor.mostRoom : WholeWalk.firstRoom, isInOrder: isInOrder,
+      asksForEach: !isInOrder && !isRemoval, rankSize: 0)
   }
 
-  /// Over the entries whose keys begin with `prefix`, and are longer. Delegates: see Copying.
+  /// For a removal of the entries whose keys begin with `prefix`, and are longer. Delegates: see
+  /// Copying.
   convenience init(_ handle: Handle, prefix: Bytes) throws(Failure) {
-    self.init(handle, goesFar: true, asksForEach: false)
+    self.init(handle, goesFar: true, isRemoval: true)
     try self.prefix.append(contentsOf: prefix)
     try passed.append(contentsOf: prefix)
   }
 
-  /// Over the entries with this tag.
+  /// For a removal of the entries with this tag.
   convenience init(_ handle: Handle, tag: Bytes) throws(Failure) {
-    self.init(handle, goesFar: true, asksForEach: false)
+    self.init(handle, goesFar: true, isRemoval: true)
     try self.tag.append(contentsOf: tag)
   }
 
-  var current: Bytes? { place.map { page[$0] } }
-
-  /// Steps to the next entry. The key is valid until the next step. Nil: the end.
-  func step() throws(Failure) -> Cursor.Entry? {
-    while true {
-      while next < page.count {
-        let key = page[next]
-        next += 1
-        // A page is large, and much may have gone since it was made.
-        if let found = try cache.info(key, in: handle.scope) {
-          place = next - 1
-          return Cursor.Entry(key: key, record: found.record, tier: found.tier)
-        }
-      }
-      place = nil
-      if hasEnded { return nil }
-      try fetch()
+  override func fetch() throws(Failure) {
+    let moment = isRemoval ? .first : cache.clock.current
+    if !hasStore {
+      var position = self.position
+      hasEnded = try !lookAtMemory(&position, at: moment) { offer($0) }
+      self.position = position
+    } else if isInOrder {
+      hasEnded = try !list(at: moment)
+    } else {
+      try fetchOfBoth(at: moment)
     }
   }
 
-  /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether
-  /// there still are entries, or only expired ones, is not asked.
-  func take(
-    most: Int, into pointers: inout GrowingArray<UnsafeRawPointer?>,
-    _ sizes: inout GrowingArray<Int>
-  ) throws(Failure) {
-    while next >= page.count && !hasEnded { try fetch() }
-    let end = min(next + most, page.count)
-    while next < end {
-      let key = page[next]
-      try pointers.append(key.baseAddress)
-      try sizes.append(key.count)
-      next += 1
-    }
-  }
-
-  /// If it fails, the next call tries again.
-  private func fetch() throws(Failure) {
-    if page.count > 0 {
-      try passed.replace(with: page[page.count - 1])
-      room = min(room * WholeWalk.growth, WholeWalk.mostRoom)
-    }
-    page.begin(room: room)
-    next = 0
-    do throws(Failure) {
-      try fill()
-    } catch {
-      page.begin(room: room)
-      throw error
-    }
-  }
-
-  private func fill() throws(Failure) {
-    let moment = asksForEach ? cache.clock.current : .first
+  private func fetchOfBoth(at moment: Moment) throws(Failure) {
     var newest = cache.versions.last
     if cache.writeBack.mayHaveDirty {
       try lookThroughMemory(at: moment)
@@ -135,94 +90,64 @@ final class WholeWalk {
     }
     try page.order()
     hasEnded = !page.isCut
+    if page.count > 0 { try passed.replace(with: page[page.count - 1]) }
+    room = min(room * WholeWalk.growth, Cursor.mostRoom)
   }
-
-  /// Memory may give up an entry once the store has been given it, and the store's walk shows
-  /// only what is committed. So an entry that memory did not have any more is in the store's walk
-  /// after this.
-  private func awaitCommits() throws(Failure) {
-    if handle.scope == .memory || cache.storage == nil { return }
-    try cache.withStorage { (storage) throws(Failure) in storage.doOwedWork() }
-  }
-
-  private var last: Bytes? { passed.isEmpty ? nil : Bytes(passed.elements) }
 
   private func lookThroughMemory(at moment: Moment) throws(Failure) {
     if handle.scope == .disk { return }
-    let memory = cache.memory
     var position: UInt64 = 0
-    var failure: Failure?
-    let tag = Bytes(self.tag.elements)
-    while memory.blocks(
-      after: &position, limit: WholeWalk.keysInLook, at: moment,
-      visit: { block in
-        if tag.count > 0 && !block.hasTag(tag) { return }
-        let key = block.key
-        if let last, key.isOrderedBeforeOrSame(as: last) { return }
-        insert(key, &failure)
-      }) > 0
-    {
-      if let failure { throw failure }
-      try handle.check()
-    }
-    if let failure { throw failure }
+    while try lookAtMemory(&position, at: moment, { offer($0) }) {}
   }
 
   private func lookThroughStore(at moment: Moment) throws(Failure) {
-    if handle.scope == .memory || cache.storage == nil { return }
-    if !(cache.storage?.isOrdered ?? true) { return try lookThroughUnordered(at: moment) }
-    let prefix = Bytes(self.prefix.elements)
+    if cache.storage.unsafelyUnwrapped.isOrdered {
+      _ = try list(at: moment)
+      return
+    }
+    var place = WalkPlace(limit: Cursor.keysInLook)
+    while !place.isAtEnd {
+      try lookAtStore(&place, at: moment) { key, entry in
+        if tag.isEmpty || entry.record.tagSize > 0 && hasTag(key, at: moment) { offer(key) }
+      }
+    }
+  }
+
+  /// Adds the keys of an ordered store that come next: those of a look, if the walk takes them as
+  /// they come, else as many as the page has room for. False: no more keys come behind them.
+  private func list(at moment: Moment) throws(Failure) -> Bool {
     // The key that the store goes on behind, and the last one that it has shown.
     var from = GrowingArray<UInt8>()
-    var reached = GrowingArray<UInt8>()
-    if let last { try from.append(contentsOf: last) }
-    var failure: Failure?
+    var last = GrowingArray<UInt8>()
+    try from.append(contentsOf: Bytes(passed.elements))
     while true {
-      try handle.check()
       let count = try cache.withStorage { (storage) throws(Failure) in
-        // An entry on its way to the store.
         cache.writeBack.write(storage)
         return try storage.keys(
           tagged: tag.isEmpty ? nil : Bytes(tag.elements),
-          after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook,
+          after: from.isEmpty ? nil : Bytes(from.elements), limit: Cursor.keysInLook,
           at: asksForEach || !tag.isEmpty ? nil : moment
         ) { key in
-          insert(key, &failure)
-          do throws(Failure) { try reached.replace(with: key) } catch { failure = error }
+          offer(key)
+          do throws(Failure) { try last.replace(with: key) } catch { failure = error }
         }
       }
-      if let failure { throw failure }
-      let last = Bytes(reached.elements)
-      if count == 0 || page.isBehindEnd(last) || !last.begins(with: prefix) { return }
-      swap(&from, &reached)
+      try checkLook()
+      let end = Bytes(last.elements)
+      if count == 0 || page.isBehindEnd(end) || !end.begins(with: Bytes(prefix.elements)) {
+        return false
+      }
+      if isInOrder {
+        swap(&passed, &last)
+        return true
+      }
+      swap(&from, &last)
     }
   }
 
-  /// Looks through all entries of a store without an order of keys, as in memory.
-  private func lookThroughUnordered(at moment: Moment) throws(Failure) {
-    var place = WalkPlace(limit: WholeWalk.keysInLook)
-    var failure: Failure?
-    while !place.isAtEnd {
-      try handle.check()
-      try cache.withStorage { (storage) throws(Failure) in
-        cache.writeBack.write(storage)
-        try storage.walk(&place, at: moment) { key, entry in
-          if let last, key.isOrderedBeforeOrSame(as: last) { return }
-          if !tag.isEmpty {
-            guard entry.record.tagSize > 0, hasTag(key, storage, at: moment, &failure) else {
-              return
-            }
-          }
-          insert(key, &failure)
-        }
-      }
-      if let failure { throw failure }
-    }
-  }
-
-  private func hasTag(
-    _ key: Bytes, _ storage: any Storage, at moment: Moment, _ failure: inout Failure?
-  ) -> Bool {
+  /// Called while the store shows its entries.
+  private func hasTag(_ key: Bytes, at moment: Moment) -> Bool {
+    let storage = cache.storage.unsafelyUnwrapped
     var isSame = false
     do throws(Failure) {
       try storage.tag(of: key, storage.hash.entry(key), at: moment) { _, found in
@@ -234,14 +159,15 @@ final class WholeWalk {
     return isSame
   }
 
-  private func insert(_ key: Bytes, _ failure: inout Failure?) {
-    guard failure == nil, prefix.isEmpty || key.begins(with: Bytes(prefix.elements)) else {
-      return
-    }
-    do throws(Failure) {
-      try page.insert(key)
-    } catch {
-      failure = error
+  private func offer(_ block: UnownedBlock) {
+    if tag.isEmpty || block.hasTag(Bytes(tag.elements)) { offer(block.key) }
+  }
+
+  private func offer(_ key: Bytes) {
+    if key.begins(with: Bytes(prefix.elements))
+      && !key.isOrderedBeforeOrSame(as: Bytes(passed.elements))
+    {
+      add(key)
     }
   }
 }
