@@ -121,13 +121,15 @@ extension Committer {
   /// Whether `bytes` can be written to the log beside the reserve. The writer lock is held.
   func hasRoom(_ bytes: Int64) -> Bool {
     guard space.isLookDue(toWrite: bytes, keeping: 0), let manifest else { return true }
-    for hasMoved in [false, true] {
+    var hasMoved = false
+    while true {
       guard let now = space.look(in: place) else { return true }
       let wanted = FreeSpace.reserve(now.all) + bytes
       if now.free >= wanted + Int64(manifest.logUsed) { return true }
-      if !hasMoved { checkpoint(manifest, .truncating) }
+      if hasMoved { return false }
+      checkpoint(manifest, .truncating)
+      hasMoved = true
     }
-    return false
   }
 
   /// For maintenance, since no write may come that would do it. The writer lock is held. True if

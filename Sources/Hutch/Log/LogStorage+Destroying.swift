@@ -13,9 +13,13 @@ extension LogStorage {
     // The stub goes last, since it says that there is a log store: after a kill the call can be
     // made again.
     LeftOvers.remove(from: directory)
-    for name in [LogStore.indexName, LogStore.logName, LogStub.name, LogMember.name] {
+    func unlink(_ name: StaticString) {
       _ = Files.unlink(Files.path(name), at: directory.descriptor)
     }
+    unlink(LogStore.indexName)
+    unlink(LogStore.logName)
+    unlink(LogStub.name)
+    unlink(LogMember.name)
     try directory.removeIfEmpty()
     return true
   }

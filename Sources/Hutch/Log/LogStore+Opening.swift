@@ -209,10 +209,11 @@ extension LogStore {
     guard let log = Files.status(of: logFile.number),
       let index = Files.status(of: indexFile.number)
     else { throw .system("cannot look at a new file") }
-    for (offset, count) in [
-      (0, IndexAt.seats + LogPages.pageSize), (IndexAt.pageTable, LogPages.pageSize),
-      (IndexAt.shared, LogShared.byteCount), (IndexAt.slots, LogPages.step * LogPages.pageSize),
-    ] { try Files.reserve(indexFile.number, offset, count) }
+    let number = indexFile.number
+    try Files.reserve(number, 0, IndexAt.seats + LogPages.pageSize)
+    try Files.reserve(number, IndexAt.pageTable, LogPages.pageSize)
+    try Files.reserve(number, IndexAt.shared, LogShared.byteCount)
+    try Files.reserve(number, IndexAt.slots, LogPages.step * LogPages.pageSize)
     let shift = LogFormat.segmentShift(
       for: limits.cost, of: Files.space(of: logFile.number)?.all ?? 0)
     var head = try newHead(limits, shift, index, log, from: checkpoint)

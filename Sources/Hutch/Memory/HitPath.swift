@@ -50,12 +50,15 @@ struct HitPath {
   init(_ hash: KeyedHash, at memory: UnsafeMutableRawPointer, shards: UnsafeMutableRawPointer) {
     assert(MemoryLayout<Line>.size <= HitPath.lineSize)
     line = memory.bindMemory(to: Line.self, capacity: 1)
-    for path in [self, closed] {
-      path.line.initialize(
-        to: Line(
-          hash: hash, shards: shards, way: Atomic(Way(bits: 0).word),
-          pass: Atomic(HitPath.never), coherence: nil, isAll: false, clock: nil, tier: nil))
-    }
+    begin(hash, shards)
+    closed.begin(hash, shards)
+  }
+
+  private func begin(_ hash: KeyedHash, _ shards: UnsafeMutableRawPointer) {
+    line.initialize(
+      to: Line(
+        hash: hash, shards: shards, way: Atomic(Way(bits: 0).word), pass: Atomic(HitPath.never),
+        coherence: nil, isAll: false, clock: nil, tier: nil))
   }
 
   private init(_ line: UnsafeMutablePointer<Line>) { self.line = line }
