@@ -49,7 +49,7 @@ final class AccessTimes {
         slots[i].key = nil
       }
       count = 0
-      if slotCount > AccessTimes.leastSlots {
+      if slotCount > AccessTimes.mostSlots {
         free(slots)
         self = Table()
       }
@@ -57,7 +57,8 @@ final class AccessTimes {
   }
 
   static let capacity = 4096
-  private static let leastSlots = 2 * capacity
+  /// Those of a table that has `capacity` keys.
+  private static let mostSlots = 2 * capacity
 
   /// Protects both tables, but for the copies of keys in `leaving`, which only
   /// the writer frees. No other lock is taken under it.
@@ -139,8 +140,9 @@ final class AccessTimes {
     lock.lock()
     defer { lock.unlock() }
     let isFull = 2 * gathering.count >= gathering.slotCount
-    if isFull && (gathering.slots == nil || keepsAll.load(ordering: .relaxed)) {
-      _ = gathering.grow(to: max(AccessTimes.leastSlots, 2 * gathering.slotCount))
+    if isFull && (gathering.slotCount < AccessTimes.mostSlots || keepsAll.load(ordering: .relaxed))
+    {
+      _ = gathering.grow(to: max(64, 2 * gathering.slotCount))
     }
     guard let i = AccessTimes.index(of: key, hash, in: gathering), let slots = gathering.slots
     else { return }

@@ -122,6 +122,7 @@ extension Committer {
       try body(&transaction)
       if transaction.hasChanged {
         transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
+        if !transaction.isOfAccesses { markInUse(&transaction.meta) }
         extendLease(&transaction.meta)
         shared.willCommit()
         dropsUntold.store(!transaction.dropped.isEmpty, ordering: .releasing)
@@ -148,6 +149,16 @@ extension Committer {
 
   /// Versions are leased in blocks, so that none is handed out twice after a kill.
   static let versionLease: UInt64 = 1 << 40
+
+  /// Takes back the mark of a clean end, which stays until the first change: an opening that only
+  /// reads leaves the manifest as it is.
+  private func markInUse(_ meta: inout Meta) {
+    guard meta.isClean else { return }
+    meta.isClean = false
+    meta.owesSweep = false
+    meta.durability = durability
+    meta.nextVersion = max(meta.nextVersion, highestVersion &+ 1) &+ Committer.versionLease
+  }
 
   private func extendLease(_ meta: inout Meta) {
     if highestVersion > meta.nextVersion &- Committer.versionLease / 2 {
@@ -194,6 +205,7 @@ extension Committer {
     var hasMore = false
     try transact { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
+      transaction.isOfAccesses = true
       let manifest = transaction.manifest
       hasMore = try self.accesses.drain(limit) { (key, time, uses) throws(Failure) in
         try manifest.noteAccess(key, at: time, uses: uses)

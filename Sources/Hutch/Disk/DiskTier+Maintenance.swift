@@ -50,6 +50,9 @@ extension DiskTier {
     if !committer.upkeep.hasBegun {
       committer.upkeep.hasBegun = true
       ManifestFile.removeOldDamaged(in: place)
+    }
+    if !committer.upkeep.hasSynced && !manifest.meta.isClean {
+      committer.upkeep.hasSynced = true
       if committer.durability == .process { manifest.syncUnclean(in: place) }
     }
     if queue.hasBars {
@@ -131,6 +134,8 @@ extension DiskTier {
 struct Upkeep {
   /// True after the first maintenance.
   var hasBegun = false
+  /// True if clean = 0 has been synced.
+  var hasSynced = false
   /// Whether access times are being written out.
   var isFlushing = false
   // CLOCK_MONOTONIC.

@@ -31,7 +31,7 @@ extension DiskTier {
   private func attach(_ directory: Directory) throws(Failure) {
     try checkSQLite()
     // Before anything is touched, and again under the lock, when it counts.
-    try refuseOthers(directory)
+    _ = try refuseOthers(directory)
     let isAlone = try members.enter(directory, options.sharing)
     if !shared.isHandedOut { hash = shared.hash }
     attachment.begin()
@@ -56,8 +56,9 @@ extension DiskTier {
     }
   }
 
-  private func refuseOthers(_ directory: Directory) throws(Failure) {
-    switch try ManifestFile.look(directory) {
+  private func refuseOthers(_ directory: Directory) throws(Failure) -> ManifestFile.Kind {
+    let kind = try ManifestFile.look(directory)
+    switch kind {
     case .newer:
       throw Failure(.newerFormat, "the directory was written by a newer version")
     case .foreign:
@@ -76,6 +77,7 @@ extension DiskTier {
     case .ours:
       break
     }
+    return kind
   }
 
   /// The folders that values' files lie in: each is made if it is not there, and is no symbolic
@@ -97,10 +99,9 @@ extension DiskTier {
 
   /// The directory's manifest, in order: a damaged one is set aside, a missing one is made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
-    try refuseOthers(directory)
+    var kind = try refuseOthers(directory)
     let hadFolder = ContentFiles.hasFolder(in: directory)
     try makeFolders(directory)
-    var kind = try ManifestFile.look(directory)
     for _ in 0..<2 {
       switch kind {
       case .ours:
@@ -139,7 +140,7 @@ extension DiskTier {
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
     let manifest = try Manifest.open(directory, committer.durability)
-    attachment.unclean = !manifest.meta.isClean
+    attachment.unclean = !manifest.meta.isClean || shared.wasLeft
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
     // of power. A killed process loses nothing that it has written.
@@ -172,19 +173,23 @@ extension DiskTier {
       }
       clock.setAnchor(boot.offset)
     }
-    if !meta.isClean || meta.owesSweep { content.beginSweep() }
-    // This opening has not synced the writes that a killed one left unsynced.
-    if meta.isClean || committer.durability.rawValue < meta.durability.rawValue {
-      meta.durability = committer.durability
-    }
-    meta.isClean = false
+    let owesSweep = attachment.unclean || meta.owesSweep
+    if owesSweep { content.beginSweep() }
     // Above the versions that this tier has handed out: the directory may have been brought back
-    // from an older copy while the tier was down.
-    let first = max(meta.nextVersion, committer.highestVersion &+ 1)
-    meta.nextVersion = first &+ Committer.versionLease
-    guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
+    // from an older copy while the tier was down. And above those that a killed process has drawn.
+    let first = max(meta.nextVersion, committer.highestVersion &+ 1, shared.versionLeft)
     let limits = limitsToUse(opened.limits)
-    try opened.commitOpening(meta, boot, limits)
+    let isAsLeft = shared.isNew && boot.isSame(as: opened.boot) && limits == opened.limits
+    if owesSweep || !isAsLeft {
+      // This opening has not synced the writes that a killed one left unsynced.
+      if meta.isClean || committer.durability.rawValue < meta.durability.rawValue {
+        meta.durability = committer.durability
+      }
+      meta.isClean = false
+      meta.nextVersion = first &+ Committer.versionLease
+      guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
+      try opened.commitOpening(meta, boot, limits)
+    }
     committer.liveLimits.set(limits)
     leaseStart.store(first, ordering: .relaxed)
     shared.generation = meta.generation
@@ -325,11 +330,25 @@ extension DiskTier {
     }
   }
 
+  /// A shorter log than this may stay at the end, in bytes.
+  private static let mostLogLeft = 256 << 10
+
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
     try writeGathered()
     var meta = manifest.meta
+    let owesSweep = content.end(in: place) || !content.orphans.isDone || shared.owesSweep
+    if meta.isClean && !owesSweep && lastVersion < meta.nextVersion
+      && manifest.log < DiskTier.mostLogLeft
+    {
+      // Nothing has changed but access times. They stay in the log, whose frames have checksums:
+      // a loss of power takes the last of them, and no page of the database.
+      if manifest.log > 0 { manifest.leaveAsIs() }
+      return shared.remove(from: place)
+    }
+    // Versions may have been drawn for memory alone.
+    if meta.isClean { meta.nextVersion &+= Committer.versionLease }
     meta.isClean = true
-    meta.owesSweep = content.end(in: place) || !content.orphans.isDone || shared.owesSweep
+    meta.owesSweep = owesSweep
     meta.lastTime = committer.latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -340,7 +359,7 @@ extension DiskTier {
       throw error
     }
     _ = content.empty(4096, in: place)
-    guard try manifest.checkpoint(.truncating, past: readers, synced: true) else {
+    guard try manifest.checkpoint(.truncating, past: readers) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
     shared.remove(from: place)

@@ -13,7 +13,8 @@ import Synchronization
 ///                            digits, the others random. With `.tmp` for a suffix while it is
 ///                            being written
 ///     trash/<name>           content files that have gone, until they are unlinked
-///     hutch.shared           memory that processes share while they have it open (SHARED)
+///     hutch.shared           memory that processes share while they have it open (SHARED). One
+///                            that is left says that the last of them was killed
 ///     hutch-<digits>.damaged[-wal]
 ///                            the last manifest that was found damaged, for a week
 ///     hutch-<digits>.new     a manifest that is being made
@@ -32,8 +33,9 @@ import Synchronization
 ///     meta, one row
 ///       storage              of the directory; settled when it is made
 ///       generation           advanced by a clear; rows of an older one do not exist
-///       next_version         versions from here on have never been handed out. An opening
-///                            leases 2^40 of them and gives the rest back when it ends well
+///       next_version         versions from here on have never been handed out, but for those that
+///                            `hutch.shared` has counted since. The first change after a clean
+///                            end leases 2^40 of them, and an end gives the rest back
 ///       count, bytes         of the rows of this generation: how many, the sum of charges. A newer
 ///                            row's totals count instead (Sums)
 ///       dead                 the charges of older rows, which maintenance has yet to delete
@@ -42,8 +44,8 @@ import Synchronization
 ///       boot_id, boot_offset the boot that last opened it, and Unix time minus
 ///                            CLOCK_BOOTTIME: within a boot the wall clock is asked once
 ///       last_time            of the last write
-///       clean                1 after a close, 0 while open; 2 after a close that came before
-///                            the sweep for orphans of an earlier end was done
+///       clean                1 after a close, 0 from the first change on; 2 after a close that
+///                            came before the sweep for orphans of an earlier end was done
 ///       durability           the weakest of the openings since the last end that was clean
 ///       limit_*, time_to_*, min_free
 ///                            the limits in force, which are the directory's: an opening that

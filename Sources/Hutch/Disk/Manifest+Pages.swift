@@ -28,7 +28,7 @@ extension Manifest {
     }
   }
 
-  /// Sees to it that clean = 0, which every opening writes, survives a loss of power, where nothing
+  /// Sees to it that clean = 0, once it is written, survives a loss of power, where nothing
   /// else is synced before the first checkpoint. SQLite has no locks on the log, so that it may
   /// be opened and closed beside it.
   func syncUnclean(in directory: Directory) {

@@ -116,7 +116,7 @@ final class Manifest {
   private var updatingMeta = LateStatement(
     """
     UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
-      idle = ?6, last_time = ?7, clean = ?8, newest = ?9 WHERE id = 1
+      idle = ?6, last_time = ?7, clean = ?8, newest = ?9, durability = ?10 WHERE id = 1
     """)
   /// Both terms of the index's WHERE must stand here for SQLite to use it.
   var ending = LateStatement(
@@ -151,7 +151,7 @@ final class Manifest {
   }
   /// Where the hook of the connection finds it.
   private let logState: UnsafeMutablePointer<Log>
-  /// True if a checkpoint has been synced since the opening. See `checkpoint`.
+  /// True if a checkpoint has brought clean = 0 to the disk. See `checkpoint`.
   private(set) var hasSynced = false
 
   /// Opens the manifest that is in a directory.
@@ -261,8 +261,6 @@ final class Manifest {
     let found = Sums(statement)
     meta.use(found, statement)
     meta.storage = storage
-    meta.isClean = statement.integer(first + 1) != 0
-    meta.owesSweep = statement.integer(first + 1) == 2
     let id = try statement.bytes(first + 2)
     if id.count == 16 {
       boot.id = (
@@ -271,9 +269,6 @@ final class Manifest {
       )
     }
     boot.offset = statement.integer(first + 3)
-    // A number that is none: the weakest.
-    meta.durability =
-      UInt32(exactly: statement.integer(first + 4)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
     if statement.integer(first + 5) != 0 { limits = Manifest.limits(statement) }
     lastID = found.lastID
@@ -283,18 +278,18 @@ final class Manifest {
     }
   }
 
-  /// The first transaction of an opening: the directory is in use from here on.
+  /// The transaction of an opening that finds the directory other than a clean end in this boot
+  /// has left it: the directory is in use from here on.
   func commitOpening(_ meta: Meta, _ boot: Boot, _ limits: TierLimits) throws(Failure) {
     try begin()
     do {
       let statement = try connection.prepare(
-        "UPDATE meta SET boot_id = ?1, boot_offset = ?2, durability = ?3")
+        "UPDATE meta SET boot_id = ?1, boot_offset = ?2")
       defer { statement.end() }
       let id = boot.id
       try withUnsafeBytes(of: id) { (bytes) throws(Failure) in
         try statement.bind(1, bytes)
         statement.bind(2, boot.offset)
-        statement.bind(3, Int64(meta.durability.rawValue))
         try statement.run()
       }
       try write(limits)
@@ -366,6 +361,7 @@ final class Manifest {
     updatingMeta.bind(7, changed.lastTime)
     updatingMeta.bind(8, changed.isClean ? (changed.owesSweep ? 2 : 1) : 0)
     updatingMeta.bind(9, lastID)
+    updatingMeta.bind(10, Int64(changed.durability.rawValue))
     newestOfMeta = lastID
     try updatingMeta.run()
   }
@@ -405,12 +401,10 @@ final class Manifest {
   ///
   /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
   /// was not closed has to be checked, and clean = 0, which says so, must be on the
-  /// disk before the first page of the database is overwritten: the first checkpoint of an
-  /// opening is synced. So is the last: clean = 1 must not be there before all else is.
-  func checkpoint(
-    _ kind: Checkpoint, past readers: Readers, synced: Bool = false
-  ) throws(Failure) -> Bool {
-    let syncs = !self.syncs && (synced || !hasSynced)
+  /// disk before the first page of the database is overwritten: the first checkpoint with
+  /// clean = 0 is synced. So is each with clean = 1, which must not be there before all else is.
+  func checkpoint(_ kind: Checkpoint, past readers: Readers) throws(Failure) -> Bool {
+    let syncs = !self.syncs && (meta.isClean || !hasSynced)
     if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
     let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
@@ -425,7 +419,7 @@ final class Manifest {
         // A read that began meanwhile reads the log; one that begins from here on reads the
         // database, and does not keep the log from beginning anew.
         readers.endKept()
-        hasSynced = true
+        hasSynced = !meta.isClean
         logState.pointee.used = 0
         if kind == .truncating { logState.pointee.size = 0 }
         return true

@@ -3,7 +3,8 @@ import Synchronization
 
 /// The state that the processes of a directory share beside the manifest: the file `hutch.shared`,
 /// which all of them have mapped. It does not outlive the last of them: an opening that finds no
-/// other one fills it anew, from the manifest.
+/// other one fills it anew, from the manifest. A file that such an opening finds was left by a
+/// process that was killed.
 ///
 ///      0  a constant that names the file and its layout
 ///      8  secrets of the keys' hash, four: the same key, the same counter in all processes
@@ -58,6 +59,15 @@ final class SharedState {
   /// unchanged.
   var isHandedOut = false
   private var isOnDisk = false
+
+  // What the opening that is alone has found.
+
+  /// True: no file. The one that there is now is this process's.
+  private(set) var isNew = false
+  /// True: the file of a process that was killed.
+  private(set) var wasLeft = false
+  /// The next version of that process; 0: unknown.
+  private(set) var versionLeft: UInt64 = 0
 
   // The transaction under way. Under the writer lock.
 
@@ -115,7 +125,7 @@ final class SharedState {
       if isHandedOut { evenAll() }
       return store(At.magic, SharedState.magic)
     }
-    let number = try SharedState.open(directory, isAlone: isAlone)
+    let number = try open(directory, isAlone: isAlone)
     defer { close(number) }
     func map(at place: UnsafeMutableRawPointer?) throws(Failure) -> UnsafeMutableRawPointer {
       let kind = MAP_SHARED | (place == nil ? 0 : MAP_FIXED)
@@ -127,6 +137,7 @@ final class SharedState {
     }
     if isAlone {
       let next = SharedState(try map(at: nil))
+      if next.load(At.magic) == SharedState.magic { versionLeft = next.load(At.versions) }
       next.fill(after: self)
     }
     _ = try map(at: base)
@@ -146,27 +157,31 @@ final class SharedState {
       memcpy(base + At.counters, before.base + At.counters, CoherenceCounters.byteCount)
       version &+= Versions.mostDuringChange
     }
-    evenAll()
+    // A file that is new is all zero, which is even.
+    if before.isHandedOut || !before.isNew { evenAll() }
     store(At.versions, version)
     store(At.magic, SharedState.magic)
   }
 
-  private static func open(_ directory: Directory, isAlone: Bool) throws(Failure) -> Int32 {
+  private func open(_ directory: Directory, isAlone: Bool) throws(Failure) -> Int32 {
     guard
       let number = Files.openBeneath(
         Files.path(LeftOvers.shared), at: directory.descriptor,
         O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
     else { throw .opening("cannot open the file hutch.shared") }
     let file = Descriptor(owning: number)
-    let isRegular = Files.status(of: number)?.isRegular ?? false
-    if isAlone && isRegular {
+    guard let status = Files.status(of: number), status.isRegular,
+      isAlone || status.size >= SharedState.size
+    else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
+    isNew = isAlone && status.size == 0
+    wasLeft = isAlone && !isNew
+    versionLeft = 0
+    if isAlone {
       // Every page gets its block now: a write to a mapped page without one raises SIGBUS if the
       // file system is full.
       let code = posix_fallocate(number, 0, off_t(SharedState.size))
       guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
     }
-    guard isRegular, let status = Files.status(of: number), status.size >= SharedState.size
-    else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
     return file.take()
   }
 

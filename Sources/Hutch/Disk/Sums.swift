@@ -25,9 +25,9 @@ struct Sums {
   let lastID: Int64
 
   /// The meta row with the sums. What else it has follows from `more` on: next_version, idle, the
-  /// six limits, and what an opening reads besides. The newest row is the one with the highest id
-  /// that is not a slot, or the one in the last slot (RowScan). Damage may have made an id a text,
-  /// which SQLite takes for greater than all numbers.
+  /// six limits, the state of the last end, and what an opening reads besides. The newest row is
+  /// the one with the highest id that is not a slot, or the one in the last slot (RowScan). Damage
+  /// may have made an id a text, which SQLite takes for greater than all numbers.
   static let query: StaticString = """
     SELECT m.generation, ifnull(e.total_count, m.count), ifnull(e.total_bytes, m.bytes), m.dead,
       max(m.last_time, ifnull(e.created, 0)),
@@ -72,5 +72,10 @@ extension Meta {
     lastTime = sums.lastTime
     nextVersion = row.bits(Sums.more)
     mayIdle = row.integer(Sums.more + 1) != 0
+    let end = row.integer(Sums.more + 9)
+    (isClean, owesSweep) = (end != 0, end == 2)
+    // A number that is none: the weakest.
+    durability =
+      UInt32(exactly: row.integer(Sums.more + 12)).flatMap { Durability(rawValue: $0) } ?? .process
   }
 }

@@ -15,6 +15,9 @@ struct Transaction: ~Copyable {
   unowned(unsafe) let observer: (any StorageObserver)?
   /// False: it has changed nothing, and is not committed.
   var hasChanged = false
+  /// True: it changes access times alone. The meta row stays, and so does the mark of a clean end:
+  /// a kill in its midst leaves nothing to put in order.
+  var isOfAccesses = false
   /// True: the newest row is this transaction's, and has the sums of `meta`. Every change of the
   /// sums makes it false, but for a put, whose row has them.
   private var isCarried = false
@@ -106,7 +109,9 @@ struct Transaction: ~Copyable {
 
   /// True if the meta row need not be written: it stands as the commit would write it, but for the
   /// sums and the time, which the newest row has.
-  var sparesMeta: Bool { isCarried && meta.differsInSumsAlone(from: manifest.meta) }
+  var sparesMeta: Bool {
+    (isCarried || isOfAccesses) && meta.differsInSumsAlone(from: manifest.meta)
+  }
 
   mutating func clear() {
     meta.clear()
