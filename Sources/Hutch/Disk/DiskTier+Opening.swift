@@ -144,9 +144,11 @@ extension DiskTier {
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
     // of power. A killed process loses nothing that it has written.
+    // Nor is a manifest that has had no opening yet.
     let mayBeTorn =
-      !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
-      && !boot.isSame(as: manifest.boot)
+      manifest.limits == nil
+      || !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
+        && !boot.isSame(as: manifest.boot)
     // An opening finds damage in few of the pages: the tier would go down again at once.
     if mayBeTorn || attachment.isSuspect {
       do throws(Failure) {
@@ -351,6 +353,7 @@ extension DiskTier {
     meta.owesSweep = owesSweep
     meta.lastTime = committer.latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
+    try manifest.syncPages()
     try manifest.begin()
     do throws(Failure) {
       try manifest.commit(meta)

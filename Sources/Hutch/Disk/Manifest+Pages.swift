@@ -44,6 +44,17 @@ extension Manifest {
     if sync(ManifestFile.log, O_RDONLY) { _ = sync(".", O_RDONLY | O_DIRECTORY) }
   }
 
+  /// Brings the pages to the disk that checkpoints have left unsynced. By SQLite's own descriptor:
+  /// to close another one would give up SQLite's locks.
+  func syncPages() throws(Failure) {
+    guard isUnsynced else { return }
+    var file: UnsafeMutablePointer<sqlite3_file>?
+    var code = sqlite3_file_control(
+      connection.handle, "main", SQLITE_FCNTL_FILE_POINTER, &file)
+    if code == SQLITE_OK { code = file!.pointee.pMethods.pointee.xSync(file, SQLITE_SYNC_NORMAL) }
+    if code != SQLITE_OK { throw Connection.failure(code, "cannot sync the manifest") }
+  }
+
   /// Makes the indices and the table of tags anew from the rows.
   func reindex() throws(Failure) {
     try connection.run(
@@ -53,6 +64,9 @@ extension Manifest {
       INSERT OR IGNORE INTO tags
         SELECT substr(extended, -(codec >> 32)), key FROM entries WHERE codec >= 4294967296;
       """)
+    // The index of ids may have lacked the newest row, which has the sums (Sums).
+    let newest = try connection.integer("SELECT max(max(slot, ifnull(id, 0))) FROM entries")
+    lastID = max(lastID, min(newest ?? 0, Meta.largest - 1))
   }
 
   /// Makes the file anew from its rows, outside a transaction. SQLite makes the new one in a

@@ -24,6 +24,7 @@ extension Manifest {
       throw Failure(.corrupt, "the manifest's meta row is damaged")
     }
     meta = changed
+    noteOthers()
     lastID = max(lastID, newest)
     newestOfMeta = lastID
     var log = shared.log

@@ -153,6 +153,9 @@ final class Manifest {
   private let logState: UnsafeMutablePointer<Log>
   /// True if a checkpoint has brought clean = 0 to the disk. See `checkpoint`.
   private(set) var hasSynced = false
+  /// True if pages of the database may not be on the disk, and in no log either: a checkpoint has
+  /// not been synced, or the manifest is new.
+  private(set) var isUnsynced = false
 
   /// Opens the manifest that is in a directory.
   ///
@@ -271,12 +274,17 @@ final class Manifest {
     boot.offset = statement.integer(first + 3)
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
     if statement.integer(first + 5) != 0 { limits = Manifest.limits(statement) }
+    isUnsynced = limits == nil
+    noteOthers()
     lastID = found.lastID
     newestOfMeta = lastID
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
     }
   }
+
+  /// Members that are there, or were killed, may have made checkpoints that are not synced.
+  func noteOthers() { if !meta.isClean && meta.durability == .process { isUnsynced = true } }
 
   /// The transaction of an opening that finds the directory other than a clean end in this boot
   /// has left it: the directory is in use from here on.
@@ -402,10 +410,15 @@ final class Manifest {
   /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
   /// was not closed has to be checked, and clean = 0, which says so, must be on the
   /// disk before the first page of the database is overwritten: the first checkpoint with
-  /// clean = 0 is synced. So is each with clean = 1, which must not be there before all else is.
+  /// clean = 0 is synced. So is each with clean = 1, which must not be there before all else is:
+  /// `syncPages` comes before the commit that says so.
   func checkpoint(_ kind: Checkpoint, past readers: Readers) throws(Failure) -> Bool {
     let syncs = !self.syncs && (meta.isClean || !hasSynced)
-    if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
+    if syncs {
+      try connection.run("PRAGMA synchronous = NORMAL")
+    } else if !self.syncs {
+      isUnsynced = true
+    }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
     let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
     var tries = 0
