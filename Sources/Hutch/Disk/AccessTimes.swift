@@ -57,6 +57,7 @@ final class AccessTimes {
   }
 
   static let capacity = 4096
+  private static let leastSlots = 64
   /// Those of a table that has `capacity` keys.
   private static let mostSlots = 2 * capacity
 
@@ -142,7 +143,7 @@ final class AccessTimes {
     let isFull = 2 * gathering.count >= gathering.slotCount
     if isFull && (gathering.slotCount < AccessTimes.mostSlots || keepsAll.load(ordering: .relaxed))
     {
-      _ = gathering.grow(to: max(64, 2 * gathering.slotCount))
+      _ = gathering.grow(to: max(AccessTimes.leastSlots, 2 * gathering.slotCount))
     }
     guard let i = AccessTimes.index(of: key, hash, in: gathering), let slots = gathering.slots
     else { return }

@@ -122,7 +122,11 @@ extension Committer {
       try body(&transaction)
       if transaction.hasChanged {
         transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
-        if !transaction.isOfAccesses { markInUse(&transaction.meta) }
+        // The mark of a clean end stays until the first change.
+        if transaction.meta.isClean && !transaction.isOfAccesses {
+          let first = max(transaction.meta.nextVersion, highestVersion &+ 1)
+          transaction.meta.markInUse(durability, from: first)
+        }
         extendLease(&transaction.meta)
         shared.willCommit()
         dropsUntold.store(!transaction.dropped.isEmpty, ordering: .releasing)
@@ -149,16 +153,6 @@ extension Committer {
 
   /// Versions are leased in blocks, so that none is handed out twice after a kill.
   static let versionLease: UInt64 = 1 << 40
-
-  /// Takes back the mark of a clean end, which stays until the first change: an opening that only
-  /// reads leaves the manifest as it is.
-  private func markInUse(_ meta: inout Meta) {
-    guard meta.isClean else { return }
-    meta.isClean = false
-    meta.owesSweep = false
-    meta.durability = durability
-    meta.nextVersion = max(meta.nextVersion, highestVersion &+ 1) &+ Committer.versionLease
-  }
 
   private func extendLease(_ meta: inout Meta) {
     if highestVersion > meta.nextVersion &- Committer.versionLease / 2 {

@@ -143,8 +143,8 @@ extension DiskTier {
     attachment.unclean = !manifest.meta.isClean || shared.wasLeft
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
-    // of power. A killed process loses nothing that it has written.
-    // Nor is a manifest that has had no opening yet.
+    // of power; nor is a manifest synced that has had no opening yet. A killed process loses
+    // nothing that it has written.
     let mayBeTorn =
       manifest.limits == nil
       || !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
@@ -183,12 +183,7 @@ extension DiskTier {
     let limits = limitsToUse(opened.limits)
     let isAsLeft = shared.isNew && boot.isSame(as: opened.boot) && limits == opened.limits
     if owesSweep || !isAsLeft {
-      // This opening has not synced the writes that a killed one left unsynced.
-      if meta.isClean || committer.durability.rawValue < meta.durability.rawValue {
-        meta.durability = committer.durability
-      }
-      meta.isClean = false
-      meta.nextVersion = first &+ Committer.versionLease
+      meta.markInUse(committer.durability, from: first)
       guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
       try opened.commitOpening(meta, boot, limits)
     }

@@ -32,6 +32,14 @@ struct Meta {
       && nextVersion < UInt64(Meta.largest) && isIn(count) && isIn(bytes) && isIn(dead)
   }
 
+  /// Takes back the mark of a clean end, and leases versions from `first` on.
+  mutating func markInUse(_ durability: Durability, from first: UInt64) {
+    // The writes that a killed opening left unsynced are not synced by this one.
+    if isClean || durability.rawValue < self.durability.rawValue { self.durability = durability }
+    isClean = false
+    nextVersion = first &+ Committer.versionLease
+  }
+
   /// False if anything else differs but the time.
   func differsInSumsAlone(from other: Meta) -> Bool {
     generation == other.generation && nextVersion == other.nextVersion && dead == other.dead
