@@ -179,6 +179,7 @@ private let canCollapse: Bool = {
     // Of 32 MB and of 7.
     let first = collapse(bench)
     expect(first.made + first.refused == 16 + 3)
+    expect(first.made > 0)
     let second = collapse(bench)
     expect(second.made + second.refused == first.refused)
     expect(bench.inMemory == before)
@@ -192,7 +193,7 @@ private let canCollapse: Bool = {
     while bench.arena.used < 39 << 20 { try bench.take(600) }
     bench.check()
     let third = collapse(bench)
-    expect(third.made + third.refused > 0)
+    expect(third.made > 0)
     bench.check()
     bench.taken.forEach(bench.expectWhole)
   }
@@ -202,7 +203,7 @@ private let canCollapse: Bool = {
     let bench = Bench()
     while bench.arena.used < 10 << 20 { try bench.take(600) }
     let first = collapse(bench)
-    expect(first.made + first.refused > 0)
+    expect(first.made > 0)
     while bench.arena.used < 25 << 20 { try bench.take(600) }
     bench.arena.keepPagesShared()
     let shared = collapse(bench)
