@@ -1092,6 +1092,32 @@ TEST(a_recovery_takes_no_room_for_places_without_segments) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The limit of a recovered log is lower than before. Each page that the new index gets costs a part
+   of a segment, at last of one whose entries are just found again. */
+TEST(a_recovery_under_a_lower_limit_counts_what_it_finds) {
+  for (size_t size = 4; size <= 36; size += 16) {
+    for (uint64_t segments = 8; segments <= 14; segments++) {
+      path directory = scratch("cache");
+      hutch_options options = small_log_options();
+      options.flags = HUTCH_OPEN_NO_THREADS;
+      hutch_cache *cache = open_cache(directory.text, &options);
+      for (uint32_t key = 0; key < 5000; key++)
+        CHECK_OK(hutch_put(cache, &key, sizeof key, directory.text, size, NULL, NULL));
+      CHECK_OK(hutch_close(cache));
+      uint64_t *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+      index[RECOVERING_OFFSET / 8] = 1;
+      CHECK(munmap(index, 4096) == 0);
+      options.disk.cost -= segments * 16384;
+      cache = open_cache(directory.text, &options);
+      uint64_t found = CHECK_SOUND(cache);
+      CHECK(found > 100);
+      CHECK_EQUAL(found, count_of(cache));
+      CHECK_OK(hutch_close(cache));
+      remove_tree(directory.text);
+    }
+  }
+}
+
 /* The disk has no byte left, while the log comes to segment after segment: the process lives, and
    the log goes on with what it has. */
 TEST(a_log_on_a_full_disk_goes_on) {

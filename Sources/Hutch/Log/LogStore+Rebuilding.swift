@@ -175,7 +175,8 @@ extension LogStore {
     goOn(to: !isPassed && end > least ? (end - 1) &>> unitShift : 0, .new, end: end)
   }
 
-  /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one.
+  /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one, or
+  /// the rebuilding has been given up for the limit.
   private func giveSlot(
     to entry: LogEntry.Head, of stream: LogStream, at moment: Moment
   ) throws(Failure) -> Bool {
@@ -186,6 +187,8 @@ extension LogStore {
       return false
     }
     let slot = try slotForNew(hash, at: moment).slot
+    // A page of slots more may have cost segments, also that of the entry.
+    guard isRebuilding else { return false }
     let uses: UInt64 = stream == .kept ? 1 : 0
     var redo = RedoRecord(words)
     redo.set(slot - words.base, SlotWord(hash, entry.address, uses: uses).bits)
@@ -217,6 +220,8 @@ extension LogStore {
     let isCertain = words.load(IndexAt.rebuildEnd) <= words.load(IndexAt.certainFrom)
     var counts = isCertain && !isLost(origin) && (end == 0 || isEndLost)
     if counts { counts = try giveSlot(to: entry, of: .kept, at: moment) }
+    // Its segment may have gone, and its place is a hole of the file.
+    guard isRebuilding else { return }
     if counts {
       SharedWords.store(trailer + 8, 0)
     } else {
