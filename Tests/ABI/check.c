@@ -216,8 +216,8 @@ int scale(void) {
 }
 
 int repeats(int count) {
-  enum { LEAST = 4 };
-  int wanted = count * scale() / SANITIZED_BY;
+  enum { LEAST = 4, PART = SANITIZED_BY == 1 ? 1 : 3 * SANITIZED_BY };
+  int wanted = count * scale() / PART;
   return wanted > LEAST ? wanted : count < LEAST ? count : LEAST;
 }
 

@@ -254,7 +254,7 @@ enum { SANITIZED_BY = 1 };
 int scale(void);
 
 /* How often a loop of several threads runs: `count` times, more often if HUTCH_LONG asks for that,
-   and with a sanitizer a part of it, but 4 times at least. ThreadSanitizer sees a race in each
+   and with a sanitizer a 24th of it, but 4 times at least. ThreadSanitizer sees a race in each
    order of two accesses, and needs no repetition until they meet. */
 int repeats(int count);
 

@@ -186,6 +186,8 @@ TEST(what_moves_between_the_tiers_is_seen_once) {
   CHECK_OK(hutch_close(cache));
 }
 
+enum { NUMBERS = SANITIZED_BY == 1 ? 3000 : 1000 };
+
 typedef struct reads {
   hutch_cache *cache;
   _Atomic int ended;
@@ -198,14 +200,14 @@ static void walk_or_read(void *context, int index) {
     hutch_cache *memory = tier_of(r->cache, HUTCH_TIER_MEMORY);
     CHECK_OK(hutch_clear(memory));
     CHECK_OK(hutch_close(memory));
-    int met[3000] = {0};
+    int met[NUMBERS] = {0};
     hutch_cursor *cursor = begin(r->cache, HUTCH_ORDER_INSERTION);
     for (int64_t n = step(cursor); n >= 0; n = step(cursor)) met[n]++;
     hutch_cursor_release(cursor);
-    for (int n = 0; n < 3000; n++) CHECK_EQUAL(1, met[n]);
+    for (int n = 0; n < NUMBERS; n++) CHECK_EQUAL(1, met[n]);
   }
   if (index == 0) r->ended = 1;
-  while (!r->ended) get_number(r->cache, (uint32_t)(next_random(&state) % 3000));
+  while (!r->ended) get_number(r->cache, (uint32_t)(next_random(&state) % NUMBERS));
 }
 
 TEST(what_a_read_brings_up_meanwhile_is_seen_once) {
@@ -214,7 +216,7 @@ TEST(what_a_read_brings_up_meanwhile_is_seen_once) {
     options.write_policy = count ? HUTCH_WRITE_ON_EVICTION : HUTCH_WRITE_THROUGH;
     options.memory.count = count;
     reads r = {.cache = open_cache(scratch(count ? "small" : "large").text, &options)};
-    for (uint32_t i = 0; i < 3000; i++) put_number(r.cache, i, 0);
+    for (uint32_t i = 0; i < NUMBERS; i++) put_number(r.cache, i, 0);
     run_threads(3, walk_or_read, &r);
     CHECK_OK(hutch_close(r.cache));
   }
