@@ -52,7 +52,7 @@ import Testing
     var misses: UInt64 = 0
     var unusual = 0
     var kept = 0
-    for step in 0..<(isLong ? 120_000 : 60_000) {
+    for step in 0..<(isLong ? 120_000 : 30_000) {
       let number = UInt64.random(in: 0..<9000, using: &random)
       if step % 40 == 0 { tier.giveBias(toAnyOf: random.next()) }
       // 1 to 40 bytes, always the same of a number.

@@ -49,7 +49,7 @@ import Testing
   /// Where all cost the same a limit on cost is one of count, hit by hit.
   @Test func equalCostsChangeNothing() throws {
     for limit in [7, 100, 700] as [UInt64] {
-      let requests = load(testSeed, 10_000) { _ in 1 }
+      let requests = load(testSeed, isLong ? 10_000 : 4000) { _ in 1 }
       let byCost = try hits(.adaptive, TierLimits(cost: limit), requests)
       let byCount = try hits(.adaptive, TierLimits(count: limit), requests)
       expect(byCost == byCount, "seed \(testSeed), limit \(limit)")
@@ -58,7 +58,7 @@ import Testing
 
   /// Under a limit of count it does not matter what entries cost.
   @Test func costsDoNotCountUnderALimitOfCount() throws {
-    let requests = load(testSeed, 10_000) { UInt64(1 + $0 * 7919 % 100_000) }
+    let requests = load(testSeed, isLong ? 10_000 : 4000) { UInt64(1 + $0 * 7919 % 100_000) }
     let equal = requests.map { Request(key: $0.key, cost: 1) }
     let limits = TierLimits(count: 120)
     expect(
@@ -68,7 +68,7 @@ import Testing
   /// Many small entries that are asked for often, and large ones that come by.
   @Test func manySmallOnesStayAndFewLargeOnesGo() throws {
     var random = Random(seed: 11)
-    let requests = (0..<30_000).map { step in
+    let requests = (0..<15_000).map { step in
       step % 5 == 4
         ? Request(key: 10_000 + Int(random.next() % 50), cost: 100_000)
         : Request(key: Int(random.next() % 500), cost: 1000)
@@ -79,7 +79,7 @@ import Testing
     expect(ratio(adaptive) > 0.75)
     expect(ratio(lru) < 0.3)
     // Of the small ones nearly all, once they have been asked for.
-    let small = zip(requests, adaptive).suffix(10_000).filter { $0.0.cost == 1000 }.map(\.1)
+    let small = zip(requests, adaptive).suffix(5000).filter { $0.0.cost == 1000 }.map(\.1)
     expect(ratio(small) > 0.95)
   }
 
@@ -98,7 +98,7 @@ import Testing
   /// A loop over more than fits: what is kept is small.
   @Test func ofALoopTheSmallPartStays() throws {
     let costs = (0..<400).map { UInt64(1) << UInt64(6 + $0 % 8) }
-    let requests = (0..<24_000).map { Request(key: $0 % 400, cost: costs[$0 % 400]) }
+    let requests = (0..<12_000).map { Request(key: $0 % 400, cost: costs[$0 % 400]) }
     let limit = costs.reduce(0, +) / 8
     let limits = TierLimits(cost: limit)
     expect(try ratio(hits(.lru, limits, requests)) < 0.01)
@@ -110,7 +110,7 @@ import Testing
   /// structures.
   @Test(arguments: MemoryPolicyTests.all)
   func staysSoundWhateverEntriesCost(policy: EvictionPolicy) throws {
-    for round in 0..<4 {
+    for round in 0..<(isLong ? 4 : 2) {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)
       var limits = TierLimits(cost: 100_000)
@@ -241,7 +241,7 @@ import Testing
       var lists = CostLists()
       var model: [UInt32: (index: UInt32, number: Int)] = [:]
       var free = Set(0..<1000 as Range<UInt32>)
-      for step in 0..<20_000 {
+      for step in 0..<(isLong ? 20_000 : 8000) {
         // Now many, now few.
         let isGrowing = step / 2000 % 2 == 0
         if !model.isEmpty && (random.next() % 3 == 0) == isGrowing {

@@ -15,7 +15,7 @@ import Testing
 
   /// Exact lru: the last in `order` is the latest.
   @Test func agreesWithExactLeastRecentlyUsed() throws {
-    for round in 0..<20 {
+    for round in 0..<(isLong ? 20 : 8) {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)
       let limit = Int.random(in: 1...60, using: &random)
@@ -108,7 +108,7 @@ import Testing
     var random = Random(seed: seed)
     let bench = try Bench()
     var model: [Int: UInt64] = [:]
-    for step in 0..<120_000 {
+    for step in 0..<(isLong ? 120_000 : 60_000) {
       let i = Int.random(in: 0..<30_000, using: &random)
       if Int.random(in: 0..<4, using: &random) == 0 {
         expect(bench.remove("\(i)") == (model[i] != nil), "seed \(seed), step \(step)")

@@ -96,7 +96,7 @@ import Testing
     let seed = testSeed
     var random = Random(seed: seed)
     let bench = try Bench(TierLimits(cost: 3_000_000), policy: policy)
-    for step in 0..<60_000 {
+    for step in 0..<(isLong ? 60_000 : 36_000) {
       let key = "\(random.next() % 40_000)"
       if random.next() % 3 == 0 {
         _ = bench.get(key)
