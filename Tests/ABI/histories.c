@@ -14,7 +14,7 @@
 #define IS_SLOW 0
 #endif
 
-enum { THREADS = 4, CALLS = IS_SLOW ? 60 : 400 };
+enum { THREADS = 4, CALLS = IS_SLOW ? 30 : 400 };
 
 static void play_calls(void *context, int index) {
   table *t = context;

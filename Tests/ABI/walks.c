@@ -177,7 +177,7 @@ TEST(of_an_entry_that_is_read_again_and_again) {
 /* -------------------------------------------------- while entries change tiers */
 
 /* A sanitizer makes a walk ten times as long. */
-enum { LAPS = SANITIZED_BY == 1 ? 6 : 2 };
+enum { LAPS = SANITIZED_BY == 1 ? 6 : 2, WALKED = SANITIZED_BY == 1 ? 3000 : 1000 };
 
 typedef struct traffic {
   hutch_cache *cache;
@@ -208,7 +208,7 @@ static void flush_or_walk(void *context, int index) {
 /* A flush writes what memory keeps. */
 TEST(during_a_flush) {
   for (int round = 0; round < 8 / SANITIZED_BY * scale(); round++) {
-    traffic t = {.cache = NULL, .count = 3000};
+    traffic t = {.cache = NULL, .count = WALKED};
     hutch_options options = unlimited_options();
     options.write_policy = HUTCH_WRITE_ON_EVICTION;
     t.cache = open_cache(scratch("cache").text, &options);
@@ -241,7 +241,7 @@ TEST(while_memory_gives_entries_up) {
   hutch_options options = unlimited_options();
   options.write_policy = HUTCH_WRITE_ON_EVICTION;
   options.memory.count = 500;
-  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = 3000};
+  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = WALKED};
   for (uint32_t i = 0; i < t.count; i++) put_number(t.cache, i, HUTCH_WRITE_DEFAULT);
   run_threads(4, move_or_walk, &t);
   CHECK_EQUAL(t.count, count_of(t.cache));
@@ -271,7 +271,7 @@ static void drop_or_walk(void *context, int index) {
 /* The disk tier drops entries that memory keeps, and gets them again. */
 TEST(while_the_disk_tier_drops_entries) {
   hutch_options options = unlimited_options();
-  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = 3000};
+  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = WALKED};
   for (uint32_t i = 0; i < t.count; i++) put_number(t.cache, i, HUTCH_WRITE_DEFAULT);
   run_threads(3, drop_or_walk, &t);
   CHECK_EQUAL(t.count, count_of(t.cache));
@@ -407,8 +407,9 @@ static void remove_or_move(void *context, int index) {
 TEST(a_prefix_is_removed_while_entries_change_tiers) {
   hutch_options options = unlimited_options();
   options.write_policy = HUTCH_WRITE_ON_EVICTION;
-  options.memory.count = 500;
-  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = 2000};
+  enum { COUNT = SANITIZED_BY == 1 ? 2000 : 500 };
+  options.memory.count = COUNT / 4;
+  traffic t = {.cache = open_cache(scratch("cache").text, &options), .count = COUNT};
   for (int i = 0; i < 2 * (int)t.count; i++) {
     char key[32];
     sprintf(key, "%s%d", i % 2 ? "user:" : "other:", i / 2);
