@@ -143,12 +143,15 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
-# HUTCH_TEST_KINDS: how the kinds on disk differ is the library's matter. "sqlite" has one of those
-# that SQLite stores, and "log" has the other.
+# How the kinds on disk differ is the library's matter. "mixed" has rows and files; all of one or of
+# the other are for long runs, and for tests that name them. HUTCH_TEST_KINDS: "sqlite" has one of
+# the kinds that SQLite stores, and "log" has the other.
 KINDS = {
     "log": ["memory only", "log"],
     "sqlite": ["memory only", "mixed"],
-}.get(os.environ.get("HUTCH_TEST_KINDS"), ["memory only", "mixed", "log", "sqlite", "file"])
+}.get(os.environ.get("HUTCH_TEST_KINDS"), ["memory only", "mixed", "log"])
+if IS_WHOLE and os.environ.get("HUTCH_LONG"):
+    KINDS += ["sqlite", "file"]
 
 
 @pytest.fixture(params=KINDS)
