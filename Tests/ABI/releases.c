@@ -388,7 +388,7 @@ TEST(every_context_is_released_once_and_no_block_is_left) {
   uint64_t random = seed();
   memset(bytes, 'x', sizeof bytes);
   long before = 0;
-  int rounds = scale() == 1 ? 24 : 300;
+  int rounds = scale() == 1 ? 12 : 300;
   for (int round = 0; round < rounds; round++) {
     play(&random, round % 3);
     long left = atomic_load(&large_blocks);
