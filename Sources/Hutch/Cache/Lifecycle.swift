@@ -115,6 +115,7 @@ extension Cache {
           $0.workInBackground().rawValue
         }
       })
+    if storage?.isRecovering ?? false { parts.upkeep.wakeBackground() }
     life.noteStart()
   }
 

@@ -131,6 +131,8 @@ extension LogStorage {
     }
   }
 
+  var isRecovering: Bool { live?.isRebuilding ?? false }
+
   private static let pauseBetweenCheckpoints: Int64 = 30_000_000_000
 
   /// Writes a checkpoint if it is time for one.

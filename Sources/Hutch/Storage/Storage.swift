@@ -188,6 +188,9 @@ protocol Storage: StorageTrimming {
   /// reopening. True if there is more to do at once.
   func maintain(at moment: Moment) -> Bool
 
+  /// True while reads miss entries that slices of maintenance are still to find.
+  var isRecovering: Bool { get }
+
   /// Where versions begin, and the state of the processes that share the store. A fork may change
   /// the second.
   var sharing: StorageSharing { get }
@@ -261,6 +264,7 @@ extension Storage {
   var owesWork: Bool { false }
   func doOwedWork() {}
 
+  var isRecovering: Bool { false }
   var files: (any FileStorage)? { nil }
 
   var forking: (any ForkingStorage)? { nil }

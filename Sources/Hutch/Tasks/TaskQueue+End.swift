@@ -15,8 +15,10 @@ extension TaskQueue {
     case isDueSoon = 2
   }
 
-  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, until `stop`;
-  /// earlier if it returns so (`Background`). Does nothing if there are no threads.
+  /// Calls `work` with `context` after a tenth of `pause`, nanoseconds, and then about every
+  /// `pause`, until `stop`; earlier if it returns so (`Background`). Does nothing if there are no
+  /// threads. The first call comes after what the host has opened the owner for: an owner that
+  /// is closed again soon has no such call.
   func startBackground(
     pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
   ) throws(Failure) {
@@ -35,17 +37,17 @@ extension TaskQueue {
         return
       }
       try makeThread()
-      try enqueue(task)
+      task.pointee.state = .ended
       background = task
       backgroundPause = pause
+      backgroundDue = Clock.read(CLOCK_MONOTONIC) + pause / 10
       backgroundIsOff = false
     } catch {
       lock.unlock()
       task.drop()
       throw error
     }
-    let sleeper = workerToWake()
-    if sleeper == .none { makeTimekeeper() }
+    let sleeper = timekeeperToWake()
     lock.unlock()
     signal(sleeper)
   }
@@ -248,8 +250,10 @@ extension TaskQueue {
   private func leaveThreads(by deadline: Deadline) {
     lock.lock()
     let most = threads.count - (isWorker ? 1 : 0)
-    while exited < most && wait(until: deadline) {}
-    let haveEnded = exited == threads.count
+    // Threads without a task end at once: the join alone waits for them.
+    let isIdle = !isWorker && busyThreads == 0 && pending == 0 && heldCount == 0
+    while !isIdle && exited < most && wait(until: deadline) {}
+    let haveEnded = isIdle || exited == threads.count
     // The completion of a group may still come, and reads the list (`post`).
     var gone = GrowingArray<pthread_t>()
     swap(&gone, &threads)
