@@ -87,7 +87,8 @@ import Testing
     budget.pay(200, BudgetTests.idle)
     expect(!budget.hasRoom(3900))
     for _ in 0..<4 { budget.pay(200, 0) }
-    expect(budget.hasRoom(3900) && !budget.isPaying)
+    // Not `isPaying`, which other tests have a say in: a put pays while the heap has too many holes.
+    expect(budget.hasRoom(4000) && !budget.hasRoom(4001))
   }
 
   /// Costs of the caller's own need not be bytes: such a tier pays nothing.
