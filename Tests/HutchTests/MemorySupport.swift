@@ -75,14 +75,14 @@ extension MemoryTier {
 
 /// A tier of so many entries with the default policy, its clock, and the short path of its hits.
 func tierWithHits(
-  count: UInt64, cores: Int = 2
+  count: UInt64, policy: EvictionPolicy = .adaptive, cores: Int = 2,
+  clock: Clock = Clock(function: nil, context: nil, release: nil)
 ) throws -> (tier: MemoryTier, clock: Clock, path: HitPath) {
   var limits = TierLimits()
   limits.count = count
   let tier = try MemoryTier(
-    limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1),
+    limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1),
     cores: cores)
-  let clock = Clock(function: nil, context: nil, release: nil)
   tier.prepareHits(clock, isAll: true)
   return (tier, clock, tier.hits(isMemory: true))
 }

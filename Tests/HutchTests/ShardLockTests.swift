@@ -236,14 +236,14 @@ import Testing
     giveBias()
     let reading = shard.lockToReadShared()
     var samples = 0
-    reading.sample {
+    reading.tell {
       samples += 1
       let isFree = plain(shard).tryLock()
       expect(!isFree)
     }
     expect(samples == 1)
     plain(shard).lock()
-    reading.sample { samples += 1 }
+    reading.tell { samples += 1 }
     expect(samples == 1)
     let isFree = plain(shard).tryLock()
     expect(!isFree)

@@ -56,12 +56,15 @@ struct Adaptive: ~Copyable {
 
   func hasSelector(_ common: Selector) -> Bool { selector === common }
 
-  /// A hit on a key whose hash has none of these bits is told by `sample`.
+  /// A hit on a key whose hash has none of these bits is told to the policy.
   @inline(__always)
   private(set) var sampleMask: UInt64 {
     get { mask.load(ordering: .relaxed) }
     nonmutating set { mask.store(newValue, ordering: .relaxed) }
   }
+
+  /// `Policy.tell` is called for every hit: of another policy, beside which this is idle.
+  func tellAll() { sampleMask = 0 }
 
   /// The memory of the policy in all shards, about.
   @inline(never)
@@ -217,7 +220,9 @@ struct Adaptive: ~Copyable {
     sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> Victim? {
     let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries, ahead)
-    if ahead == nil, let victim { entries.lookAhead(from: victim.slot) }
+    if ahead == nil, let victim {
+      entries.lookAhead(to: entries.link(victim.slot).pointee.newer)
+    }
     return victim
   }
 
@@ -242,11 +247,10 @@ extension Entries {
   /// The order of victims is known: the words of the next, and the slot of the one after, are
   /// asked for while there is time.
   @inline(__always)
-  fileprivate func lookAhead(from victim: Slot) {
-    let next = link(victim).pointee.newer
+  func lookAhead(to next: Slot) {
     if next.isNone { return }
     table.prefetch(UInt64(slab[next].pointee.hash) &<< 32)
-    let after = link(next).pointee.newer
+    let after = newer(next)
     if !after.isNone { hutch_prefetch(slab[after]) }
   }
 }

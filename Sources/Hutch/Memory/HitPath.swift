@@ -6,8 +6,8 @@ import Synchronization
 ///
 /// On a hit instructions are memory parallelism: the fewer there are, the more reads the processor
 /// has in flight, so that their misses overlap. The short path therefore serves only the commonest
-/// read: a key that is there, or is not, in a cache whose handle is open, whose clock is the
-/// system's and whose policy is the default one.
+/// read: a key that is there, or is not, in a cache whose handle is open and whose clock is the
+/// system's.
 /// A read finds anything else (a time to live, a value that does not fit the buffer) before it has
 /// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
@@ -102,9 +102,6 @@ struct HitPath {
       line.pointee.pass.store(Process.forks, ordering: .relaxed)
     }
   }
-
-  /// Reads go the long way from here on, but for those that are on their way.
-  func close() { line.pointee.pass.store(HitPath.never, ordering: .relaxed) }
 
   @inline(__always)
   var isOpen: Bool {
@@ -229,7 +226,7 @@ struct HitPath {
     @inline(__always)
     func miss() -> Outcome {
       keepsLock
-        ? missHeld(key, keySize, localHash, spot, isAccess: isAccess)
+        ? missAtOnce(key, keySize, localHash, spot, isAccess: isAccess)
         : self.miss(key, keySize, localHash, spot, isAccess: isAccess)
     }
     guard let route = lock.shard.pointee.entries.table.route(localHash) else { return miss() }
@@ -315,7 +312,7 @@ struct HitPath {
     let way = self.way
     let hash = self.hash(key, keySize)
     let localHash = way.local(hash)
-    // As in `missHeld`.
+    // As in `missAtOnce`.
     guard lock(hash, way).raw == shardLock.raw else { return Found() }
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
@@ -327,22 +324,23 @@ struct HitPath {
   /// There is no entry, if the read has looked in the right place. A read that waited while the
   /// first shard was divided has not. (What it finds there is right all the same, for keys are
   /// compared.) The way does not change while that lock is held.
-  @inline(never)
-  private func missHeld(
+  @inline(__always)
+  private func missAtOnce(
     _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
     let isRight =
-      way.bits == 0 || spot.lock.raw != line.pointee.shards || isWay(key, keySize, localHash)
+      spot.lock.raw != line.pointee.shards || way.bits == 0 || isWay(key, keySize, localHash)
     return outcome(spot, isAbsent: isRight, isAccess: isAccess)
   }
 
   /// The same, and releases the lock.
   @inline(never)
+  @_optimize(speed)
   private func miss(
     _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
     defer { spot.unlock() }
-    return missHeld(key, keySize, localHash, spot, isAccess: isAccess)
+    return missAtOnce(key, keySize, localHash, spot, isAccess: isAccess)
   }
 
   /// Whether a look in the first shard was one for this key.
@@ -373,7 +371,7 @@ struct HitPath {
     let more = hit.word.bits &+ 1
     if more & Word.mostUses != 0 { hit.place.set(Word(bits: more)) }
     if _slowPath(hit.hash & shard.pointee.policy.adaptive.sampleMask == 0) {
-      HitPath.sample(spot, hit.hash, hit.block)
+      HitPath.tell(spot, hit.hash, hit.block)
     }
   }
 
@@ -385,95 +383,12 @@ struct HitPath {
   }
 
   @inline(never)
-  private static func sample(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
-    spot.sample {
-      spot.lock.shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
-    }
-  }
-
-  // MARK: the parts of an entry
-
-  /// A value up to this size is copied with the lock held: that is cheaper than a reference.
-  static var smallCopy: Int { 4096 }
-  /// A value up to this size is copied without a call.
-  private static var copyAtOnce: Int { Int(HUTCH_COPY_AT_ONCE) }
-
-  /// The result of a look, as hutch_found has it.
-  struct Result {
-    var size: Int
-    var extendedSize: Int
-    var value: OpaquePointer?
-    /// Before the look, of the value that the caller has, which is not copied; 0: of none.
-    var version: UInt64
-  }
-
-  /// Where a value goes, and the sizes of what was copied: four words, which registers pass.
-  struct Target {
-    let buffer: UnsafeMutableRawPointer
-    let capacity: Int
-    let size: UnsafeMutablePointer<Int>
-    /// Not nil: the extended data go behind the value. A constant of fast callers, as is `KeySize`.
-    var found: UnsafeMutablePointer<Result>?
-
-    /// False: not all of it fits, or it is large.
-    @inline(__always)
-    fileprivate func take(_ hit: Hit, _ kind: KeySize, from path: HitPath) -> Bool {
-      var extended = 0
-      if found != nil && _slowPath(!hit.block.isPlain) { extended = hit.block.dataSize }
-      let count = hit.shape.size &+ extended
-      guard _fastPath(count <= capacity) else { return false }
-      if kind != .any && _fastPath(count <= HitPath.copyAtOnce) {
-        let isKnown = isKnown(hit)
-        note(hit, extended, from: path)
-        if !isKnown {
-          hutch_copy_at_once(buffer, hit.block.raw + hit.shape.valueOffset, count)
-        }
-        return true
-      }
-      guard _fastPath(count <= HitPath.smallCopy) else { return false }
-      note(hit, extended, from: path)
-      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, count)
-      return true
-    }
-
-    /// Whether the caller has the value. A damaged directory may have an entry of version 0.
-    @inline(__always)
-    private func isKnown(_ hit: Hit) -> Bool {
-      guard let known = found?.pointee.version else { return false }
-      return known != 0 && known == hit.block.version
-    }
-
-    @inline(__always)
-    private func note(_ hit: Hit, _ extended: Int, from path: HitPath) {
-      path.note(hit)
-      size.pointee = hit.shape.size
-      found?.pointee.extendedSize = extended
-      found?.pointee.version = hit.block.version
-    }
-  }
-
-  /// Copies a value, or leaves the target as it is.
-  @inline(__always)
-  func copy(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, to target: Target
-  ) -> Outcome {
-    find(key, keySize, kind, { target.take($0, kind, from: self) }) {
-      copySlowly(key, keySize, $0, to: target)
-    }
-  }
-
-  /// A key of any size. One copy of the path for all such reads.
-  @inline(never) @_optimize(speed)
-  func copyAnyhow(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
-    copy(key, keySize, .any, to: target)
-  }
-
-  @inline(never)
   @_optimize(speed)
-  private func copySlowly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
-  ) -> Outcome {
-    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
+  private static func tell(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
+    spot.tell {
+      let shard = spot.lock.shard
+      shard.pointee.policy.tell(hash, block, shard.pointee.entries)
+    }
   }
 }
 

@@ -54,17 +54,23 @@ struct ListPolicy: ~Copyable {
   }
 
   /// The entry was read, or written again.
+  @_optimize(speed)
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries) {
     let uses = entries.slab.uses(slot)
-    let old = list(uses.pointee)
-    if uses.pointee < .max { uses.pointee += 1 }
-    if kind == .fifo { return }
-    let new = list(uses.pointee)
-    if old == new {
-      old.pointee.renew(slot, entries)
-    } else {
-      old.pointee.remove(slot, entries)
-      new.pointee.push(slot, entries)
+    let before = uses.pointee
+    if before < .max { uses.pointee = before &+ 1 }
+    switch kind {
+    case .lru: lists.unsafelyUnwrapped.pointee.renew(slot, entries)
+    case .lfu:
+      let old = list(before)
+      let new = list(uses.pointee)
+      if old == new {
+        old.pointee.renew(slot, entries)
+      } else {
+        old.pointee.remove(slot, entries)
+        new.pointee.push(slot, entries)
+      }
+    case .fifo, .adaptive: break
     }
   }
 

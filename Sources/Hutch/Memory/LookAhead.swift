@@ -116,7 +116,7 @@ extension LookAhead {
 extension Entries {
   /// The slot that was pushed after this one.
   @inline(__always)
-  fileprivate func newer(_ slot: Slot) -> Slot {
+  func newer(_ slot: Slot) -> Slot {
     slab.counts ? links(slot).pointee.newer : link(slot).pointee.newer
   }
 }

@@ -100,8 +100,6 @@ extension MemoryTier {
       next.former = common
       _ = lockAll(until: Deadline(after: Int64.max))
       common = next
-      // Hits go the long way while a shard may have another policy than the default one.
-      front.close()
       unlockAll()
     }
     // The number of shards may grow meanwhile. The new ones have the policy.
@@ -124,9 +122,6 @@ extension MemoryTier {
       giveUp(old, at: moment)
       index += 1
     }
-    _ = lockAll(until: Deadline(after: Int64.max))
-    openHits()
-    unlockAll()
     common.former = nil
   }
 }

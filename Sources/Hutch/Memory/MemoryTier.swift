@@ -179,8 +179,8 @@ final class MemoryTier {
     openHits()
   }
 
-  /// Hits go their short way in this process, if the policy is the default one.
-  func openHits() { if common.isAdaptive { front.open() } }
+  /// Hits go their short way in this process.
+  func openHits() { front.open() }
 
   /// Where processes share a directory; no read finds an entry that is stale by it.
   @inline(__always)

@@ -122,6 +122,7 @@ struct Policy: ~Copyable {
     lists = ListPolicy(common.kind, common.lists(ofShard: Int(position.index)))
     kind = common.kind
     isAdaptive = common.isAdaptive
+    if !isAdaptive { adaptive.tellAll() }
   }
 
   /// Whether it shares what it needs with the policies of other shards by this.
@@ -173,6 +174,17 @@ struct Policy: ~Copyable {
     isAdaptive && adaptive.isOff(slot, charge: charge, entries)
   }
 
+  /// A hit whose hash has none of the bits of `adaptive.sampleMask`: one of the default policy's
+  /// sample, or any of another policy.
+  @inline(__always)
+  mutating func tell(_ hash: UInt64, _ block: UnownedBlock, _ entries: borrowing Entries) {
+    if isAdaptive {
+      adaptive.sample(hash, charge: MemoryTier.charge(of: block))
+    } else {
+      lists.hit(Slot(block.slot), entries)
+    }
+  }
+
   /// How often the entry was used of late, about; for trims.
   func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries) -> UInt64 {
     isAdaptive
@@ -198,10 +210,31 @@ struct Policy: ~Copyable {
   mutating func victim(
     sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> Victim? {
-    if isAdaptive { return adaptive.victim(sparing: spared, entries, ahead) }
-    let slot = lists.victim(sparing: spared, entries)
-    if let ahead, let slot { ahead.pointee.prefetch(after: slot, entries) }
-    return slot.map { Victim(slot: $0, place: entries.place(of: $0)) }
+    isAdaptive
+      ? adaptive.victim(sparing: spared, entries, ahead)
+      : victimOfLists(sparing: spared, entries, ahead)
+  }
+
+  /// The same for a put that evicts few entries, inlined.
+  @inline(__always)
+  mutating func victimAtOnce(_ entries: borrowing Entries) -> Victim? {
+    isAdaptive
+      ? adaptive.victimAtOnce(sparing: .none, entries, nil)
+      : victimOfLists(sparing: .none, entries, nil)
+  }
+
+  @inline(never)
+  @_optimize(speed)
+  private mutating func victimOfLists(
+    sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
+  ) -> Victim? {
+    guard let slot = lists.victim(sparing: spared, entries) else { return nil }
+    if let ahead {
+      ahead.pointee.prefetch(after: slot, entries)
+    } else {
+      entries.lookAhead(to: entries.links(slot).pointee.newer)
+    }
+    return Victim(slot: slot, place: entries.place(of: slot))
   }
 
   /// Every entry once, in the order in which they would go, as far as there is one.

@@ -153,13 +153,8 @@ struct Shard: ~Copyable {
 
   @inline(__always)
   mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
-    if _slowPath(!policy.isAdaptive) {
-      return policy.lists.hit(Slot(block.slot), entries)
-    }
     if place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
-    if hash & policy.adaptive.sampleMask == 0 {
-      policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
-    }
+    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries) }
   }
 
   /// Whether the entry is alive; if so, and if it has a time to idle, that begins again.

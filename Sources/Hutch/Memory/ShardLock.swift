@@ -30,7 +30,8 @@ import Synchronization
 /// WHAT READS SHARE. All that reads change is atomic: the uses in a word, a block's stamp and
 /// references, the shard's clock. Of two changes at once one may be lost. The table, the rest of
 /// its words, and the blocks stay as they are. Hits and misses are counted in the line of the lock
-/// that is held. The policy's samples are taken under the shard's lock, if it is free.
+/// that is held. The default policy's samples are taken under the shard's lock, if it is free.
+/// Another policy is told of each hit, so its shards have no bias.
 ///
 /// ORDER OF LOCKS. The shard's, then that of one line. A read that has the lock of a line waits for
 /// no other lock but the selector's.
@@ -91,10 +92,10 @@ struct ShardLock {
     @inline(__always) var line: UnsafeMutablePointer<Line> { held.line }
     @inline(__always) func unlock() { held.inner.unlock() }
 
-    /// Runs `body` with the shard's lock held; not at all, if another call has that lock and the
-    /// read has not.
+    /// Runs `body`, which tells the policy of a hit, with the shard's lock held; not at all, if
+    /// another call has that lock and the read has not.
     @inline(__always)
-    func sample(_ body: () -> Void) {
+    func tell(_ body: () -> Void) {
       let isOther = lock.raw != held.raw
       if isOther && !lock.inner.tryLock() { return }
       body()
@@ -248,7 +249,7 @@ struct ShardLock {
   @inline(never)
   private func wait() {
     inner.lockSlowly()
-    if isBiased { return }
+    if isBiased || !shard.pointee.policy.isAdaptive { return }
     line.pointee.waits += 1
     if Int(line.pointee.waits) * 4 > line.pointee.readerCount { giveBias() }
   }

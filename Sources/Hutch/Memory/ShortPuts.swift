@@ -89,15 +89,13 @@ extension MemoryTier {
 }
 
 extension Shard {
-  /// The short put of the default policy.
   @inline(__always)
   fileprivate mutating func putShortly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
     _ extended: Bytes, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
     _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> MemoryTier.ShortPut {
-    // The policy may have changed since the path was found open.
-    if _slowPath(ages.any || !policy.isAdaptive) { return .unusual }
+    if _slowPath(ages.any) { return .unusual }
     // The first entry of a shard goes the long way.
     guard let route = entries.table.route(hash) else { return .unusual }
     if let place = placeShortly(key, keySize, hash, route) {
@@ -143,7 +141,7 @@ extension Shard {
     {
       return .unusual
     }
-    policy.adaptive.prefetch(hash)
+    policy.prefetch(hash)
     var route = found
     var fill = entries.table.fill(route)
     if _slowPath(!entries.slab.hasRoom || !route.hasRoom(fill)) {
@@ -153,7 +151,12 @@ extension Shard {
       fill = entries.table.fill(route)
     }
     let isFull = !budget.hasRoom(cost: charge, count: 1)
-    policy.adaptive.prepare(hash, charge: charge, isFull: isFull, budget, entries)
+    if _fastPath(policy.isAdaptive) {
+      policy.adaptive.prepare(hash, charge: charge, isFull: isFull, budget, entries)
+    } else if puts.value & 15 == 0 {
+      // The default policy sees to it.
+      review(budget, charge)
+    }
     var memory: UnsafeMutableRawPointer?
     var isReserved = !isFull && budget.reserve(cost: charge, count: 1)
     if !isReserved {
@@ -179,7 +182,7 @@ extension Shard {
     unbacked.add(1)
     count.add(1)
     cost.add(charge)
-    policy.adaptive.admit(slot, charge: charge, entries)
+    policy.admit(slot, charge: charge, entries)
     return .done
   }
 
@@ -278,7 +281,7 @@ extension Shard {
     _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
   ) -> Bool {
     for i in 0..<4 {
-      guard let victim = policy.adaptive.victimAtOnce(sparing: .none, entries, nil) else {
+      guard let victim = policy.victimAtOnce(entries) else {
         return false
       }
       let block = victim.place.pointee.block

@@ -37,8 +37,22 @@ extension Table {
     let second = route.segment.line(Table.next(route.home, route.segment))
     let others = Matches(second, tag: route.tag, kind: 0)
     if _fastPath(!others.isEmpty) { return others.first(of: second) }
-    isAbsent = Table.hasEnd(second)
+    isAbsent = Table.hasEnd(second) || hasNone(route, behind: second)
     return nil
+  }
+
+  /// Whether no word behind a full line, which is not the home line, may be a value's entry.
+  @inline(never)
+  @_optimize(speed)
+  private func hasNone(_ route: Route, behind line: Line) -> Bool {
+    var at = Int(truncatingIfNeeded: UInt(bitPattern: line - route.segment.words) &>> 3)
+    repeat {
+      at = Table.next(at, route.segment)
+      let line = route.segment.line(at)
+      if !Matches(line, tag: route.tag, kind: 0).isEmpty { return false }
+      if Table.hasEnd(line) { return true }
+    } while at != route.home
+    return true
   }
 
   /// The same, on whatever line that word is.
