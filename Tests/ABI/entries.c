@@ -507,25 +507,39 @@ TEST_EACH_KIND(extended_data_travels_with_the_entry) {
   free(extended);
 }
 
-/* One of 40 keys, any size to 1,200, and options: mostly extended data alone. */
+/* One of 40 keys, any size to 1,200, and options: mostly extended data and a time to live. */
 static size_t drawn_put(uint64_t *state, char *key, hutch_put_options *options) {
   static const char extended[] =
       "py:int, and so on, to more bytes than the shorter way is for, since it copies at most 64";
   static const size_t extended_sizes[] = {0, 6, 6, 6, 7, 64, 65};
+  static const int64_t lives[] = {0, 0, 0, 0, HUTCH_HOUR, HUTCH_HOUR, HUTCH_DAY, 1,
+                                  INT64_MAX - 1, HUTCH_FOREVER};
   size_t number = next_random(state) % 40;
   snprintf(key, 32, number % 2 ? "%zu" : "key-number-%zu", number);
   *options = put_options();
   options->extended = extended + next_random(state) % 2;
   options->extended_size = extended_sizes[next_random(state) % 7];
+  options->time_to_live = lives[next_random(state) % 10];
   uint64_t chance = next_random(state) % 40;
   if (chance == 0) options->tag = "tag", options->tag_size = 3;
-  if (chance == 1) options->time_to_live = HUTCH_FOREVER;
+  if (chance == 1) options->time_to_idle = HUTCH_HOUR;
   if (chance == 2) options->cost = 77;
   return next_random(state) % (next_random(state) % 8 ? 40 : 1200);
 }
 
+/* NULL: the entry had a time to live of a nanosecond. `age`: that of the tier. */
 static hutch_value *checked_value(hutch_cache *cache, const char *key, const char *bytes,
-                                  size_t size, const hutch_put_options *options) {
+                                  size_t size, const hutch_put_options *options, int64_t age) {
+  int64_t life = options->time_to_live ? options->time_to_live : age;
+  if (life == 1) {
+    CHECK_MISSING(cache, key);
+    return NULL;
+  }
+  hutch_entry_info info = info_of(cache, key);
+  if (life == 0 || life == HUTCH_FOREVER)
+    CHECK_EQUAL(0, info.expires);
+  else if (life <= HUTCH_DAY)
+    CHECK_EQUAL(life, info.expires - info.created);
   hutch_value *value = get_value(cache, key);
   CHECK_BYTES(bytes, size, hutch_value_data(value), hutch_value_size(value));
   CHECK_BYTES(options->extended, options->extended_size, hutch_value_extended(value),
@@ -534,27 +548,27 @@ static hutch_value *checked_value(hutch_cache *cache, const char *key, const cha
   return value;
 }
 
-/* A put whose caller asks for no result may take a shorter way. It stores the same. */
-TEST(a_put_without_a_result_stores_what_one_with_it_does) {
+static void compare_puts(int64_t age) {
   uint64_t state = seed();
   char *bytes = filled(1200, 1), *other = filled(1200, 2);
-  hutch_cache *caches[2] = {open_cache(NULL, NULL), open_cache(NULL, NULL)};
+  hutch_options options = {.struct_size = sizeof options, .memory = {.time_to_live = age}};
+  hutch_cache *caches[2] = {open_cache(NULL, &options), open_cache(NULL, &options)};
   hutch_cache_stats stats[2];
-  for (int step = 0; step < 4000; step++) {
+  for (int step = 0; step < 3000; step++) {
     char key[32];
-    hutch_put_options options;
-    size_t size = drawn_put(&state, key, &options);
+    hutch_put_options put;
+    size_t size = drawn_put(&state, key, &put);
     hutch_put_result result = new_result();
     /* A value that is referenced is not overwritten in its place. */
     bool is_held = next_random(&state) % 4 == 0;
-    CHECK_OK(hutch_put(caches[0], KEY(key), bytes, size, &options, NULL));
-    CHECK_OK(hutch_put(caches[1], KEY(key), bytes, size, &options, &result));
+    CHECK_OK(hutch_put(caches[0], KEY(key), bytes, size, &put, NULL));
+    CHECK_OK(hutch_put(caches[1], KEY(key), bytes, size, &put, &result));
     for (int i = 0; i < 2; i++) {
-      hutch_value *value = checked_value(caches[i], key, bytes, size, &options);
+      hutch_value *value = checked_value(caches[i], key, bytes, size, &put, age);
       if (is_held) {
-        CHECK_OK(hutch_put(caches[i], KEY(key), other, size, &options, i ? &result : NULL));
-        CHECK_BYTES(bytes, size, hutch_value_data(value), hutch_value_size(value));
-        hutch_value_release(checked_value(caches[i], key, other, size, &options));
+        CHECK_OK(hutch_put(caches[i], KEY(key), other, size, &put, i ? &result : NULL));
+        if (value) CHECK_BYTES(bytes, size, hutch_value_data(value), hutch_value_size(value));
+        hutch_value_release(checked_value(caches[i], key, other, size, &put, age));
       }
       hutch_value_release(value);
       stats[i] = stats_of(caches[i]);
@@ -563,11 +577,16 @@ TEST(a_put_without_a_result_stores_what_one_with_it_does) {
     CHECK_EQUAL(stats[1].memory.cost, stats[0].memory.cost);
     CHECK_EQUAL(stats[1].memory.puts, stats[0].memory.puts);
     CHECK_EQUAL(stats[1].memory.replacements, stats[0].memory.replacements);
+    CHECK_EQUAL(stats[1].memory.hits, stats[0].memory.hits);
   }
   for (int i = 0; i < 2; i++) CHECK_OK(hutch_close(caches[i]));
   free(bytes);
   free(other);
 }
+
+/* A put whose caller asks for no result may take a shorter way. It stores the same. */
+TEST(a_put_without_a_result_stores_what_one_with_it_does) { compare_puts(0); }
+TEST(a_put_without_a_result_has_the_tiers_time_to_live) { compare_puts(HUTCH_DAY); }
 
 TEST(puts_with_extended_data_keep_to_the_limits) {
   uint64_t state = seed();
@@ -583,7 +602,7 @@ TEST(puts_with_extended_data_keep_to_the_limits) {
     CHECK(stats.memory.count <= 15 && stats.memory.cost <= 6000);
     if (status != HUTCH_TOO_LARGE) {
       CHECK_OK(status);
-      hutch_value_release(checked_value(cache, key, bytes, size, &put));
+      hutch_value_release(checked_value(cache, key, bytes, size, &put, 0));
     }
   }
   CHECK_OK(hutch_close(cache));

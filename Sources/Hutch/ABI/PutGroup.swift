@@ -10,31 +10,46 @@ public func hutch_put(
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
   if _fastPath(result == nil),
-    let extended = options == nil ? Bytes(start: nil, count: 0) : onlyExtended(options),
-    let status = puttingShortly(cache, key, key_size, value, value_size, extended)
+    let given = options == nil ? ShortOptions() : shortOptions(options),
+    let status = puttingShortly(cache, key, key_size, value, value_size, given)
   {
     return status
   }
   return putting(cache, key, key_size, value, value_size, options, result, if: .always)
 }
 
-/// The extended data of options that set nothing else. Nil: the options set more, or are not valid.
+/// The options of a short put.
+private struct ShortOptions {
+  var extended = Bytes(start: nil, count: 0)
+  /// As hutch_put_options has it; not HUTCH_FOREVER.
+  var timeToLive: Int64 = 0
+}
+
+/// Nil: the options set anything else, or are not valid.
 @inline(never)
-private func onlyExtended(_ options: UnsafePointer<hutch_put_options>) -> Bytes? {
+private func shortOptions(_ options: UnsafePointer<hutch_put_options>) -> ShortOptions? {
   guard options.pointee.struct_size == MemoryLayout<hutch_put_options>.size else { return nil }
   let given = options.pointee
-  guard given.time_to_live | given.time_to_idle == 0,
+  guard given.time_to_live >= 0, given.time_to_live != Record.never, given.time_to_idle == 0,
     given.cost | UInt64(given.write_policy | given.reserved) == 0, given.tag_size == 0,
-    given.suffix == nil, let data = given.extended, given.extended_size >= 0
+    given.suffix == nil, given.extended_size >= 0,
+    given.extended != nil || given.extended_size == 0
   else { return nil }
-  return Bytes(start: data, count: given.extended_size)
+  return ShortOptions(
+    extended: Bytes(start: given.extended, count: given.extended_size),
+    timeToLive: given.time_to_live)
+}
+
+@inline(never)
+private func end(of timeToLive: Int64, from now: Int64) -> Int64 {
+  Record.end(of: timeToLive, from: now)
 }
 
 /// Nil: the put needs the slow path, and nothing has been done.
 @inline(__always)
 private func puttingShortly(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
-  _ value: UnsafeRawPointer?, _ value_size: Int, _ extended: Bytes
+  _ value: UnsafeRawPointer?, _ value_size: Int, _ given: ShortOptions
 ) -> hutch_status? {
   guard _fastPath(UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX)),
     _fastPath(areThere(cache, key, value)), _fastPath(value_size >= 0)
@@ -53,7 +68,10 @@ private func puttingShortly(
   if _slowPath(!isAlone) { return nil }
   return path.tier._withUnsafeGuaranteedRef { tier in
     let now = path.now
-    switch tier.putShortly(key, key_size, value, value_size, extended, hash, at: now) {
+    let entry = ShortEntry(
+      key: key, keySize: key_size, value: value, valueSize: value_size, extended: given.extended,
+      expires: _fastPath(given.timeToLive == 0) ? 0 : end(of: given.timeToLive, from: now))
+    switch tier.putShortly(entry, hash, at: now) {
     case .done:
       return _slowPath(tier.mayDivide || tier.wantsUpkeep)
         ? growing(cache, tier, now) : Status.done.code

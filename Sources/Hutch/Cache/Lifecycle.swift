@@ -106,7 +106,7 @@ extension Cache {
   /// first entry comes that time can end, or when memory has become large.
   func startMaintenance() throws(Failure) {
     // A large tier asks once, with or without success.
-    memory.hasUpkeep(true)
+    memory.setUpkeep(true)
     if life.hasStarted { return }
     try parts.upkeep.startBackground(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),

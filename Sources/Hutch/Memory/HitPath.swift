@@ -8,7 +8,7 @@ import Synchronization
 /// has in flight, so that their misses overlap. The short path therefore serves only the commonest
 /// read: a key that is there, or is not, in a cache whose handle is open and whose clock is the
 /// system's.
-/// A read finds anything else (a time to live, a value that does not fit the buffer) before it has
+/// A read finds anything else (a time to idle, a value that does not fit the buffer) before it has
 /// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
 /// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
@@ -152,7 +152,7 @@ struct HitPath {
     case unusual
   }
 
-  /// A live entry without times. Its shard's lock is held.
+  /// A live entry without a time to idle. Its shard's lock is held.
   struct Hit {
     fileprivate let spot: Spot
     fileprivate let place: Table.Place
@@ -317,7 +317,10 @@ struct HitPath {
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
     guard let place else { return Found(isAbsent: true) }
-    let isUsable = !place.word.isTimed && isCurrent(place.word.block, hash, .any)
+    let block = place.word.block
+    let isUsable =
+      (!place.word.isTimed || shardLock.shard.pointee.isAliveUnread(block, at: now))
+      && isCurrent(block, hash, .any)
     return Found(place: isUsable ? place : nil, hash: localHash)
   }
 

@@ -19,7 +19,7 @@ extension MemoryTier {
     if inChild {
       lock(0).renewReaders()
       // It is the parent's.
-      hasUpkeep(false)
+      setUpkeep(false)
     }
     for index in 0..<shardCount {
       if inChild { lock(index).forgetWaiters() }

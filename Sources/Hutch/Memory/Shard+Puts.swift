@@ -193,7 +193,7 @@ extension Shard {
   @inline(never)
   private mutating func forget(_ slot: Slot) { policy.forget(slot, &entries) }
 
-  private mutating func reserveTimesOfNext(
+  mutating func reserveTimesOfNext(
     _ budget: borrowing Budget, _ charge: UInt64
   ) throws(Failure) {
     do throws(Failure) {

@@ -110,6 +110,12 @@ struct Shard: ~Copyable {
     return record.isExpired(at: now, under: ages)
   }
 
+  /// Whether a timed entry is alive, and has no time to idle, which a read would begin again.
+  @inline(__always)
+  func isAliveUnread(_ block: UnownedBlock, at now: Int64) -> Bool {
+    !ages.mayIdle(own: block.timeToIdle) && now < block.lifetime.endOfLife(at: now, under: ages)
+  }
+
   /// Of any entry.
   func isExpired(_ word: Word, at: Moment) -> Bool {
     word.isTimed && isExpired(word.block, at: at.time)

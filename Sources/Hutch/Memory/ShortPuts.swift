@@ -2,10 +2,10 @@ import CSystem
 import Synchronization
 
 /// The short path of a put, which nearly every put into a cache in memory takes: a small value
-/// with no option but extended data replaces an entry of the same shape, or is a new entry for
-/// which a few entries of the same shard may have to go. One function does it under one hold of the
-/// lock, on flat arguments. It leaves any other put to MemoryTier+Puts.swift before it has changed
-/// anything.
+/// with no options but extended data and a time to live replaces an entry of the same shape, or is
+/// a new entry for which a few entries of the same shard may have to go. One function does it under
+/// one hold of the lock, on flat arguments. It leaves any other put to MemoryTier+Puts.swift before
+/// it has changed anything.
 ///
 /// An increment of a counter that is there goes a path as short.
 ///
@@ -17,6 +17,12 @@ extension MemoryTier {
   /// As are extended data up to this size: the name of a type.
   static var smallExtended: Int { 64 }
 
+  /// The charge of an entry whose block needs so much room.
+  @inline(__always)
+  fileprivate static func charge(of entry: ShortEntry, room: Int) -> UInt64 {
+    charge(ofRoom: room) &+ (_slowPath(entry.expires != 0) ? overheadOfTimes : 0)
+  }
+
   /// The outcome of a short put.
   enum ShortPut {
     case done
@@ -26,21 +32,18 @@ extension MemoryTier {
     case unfinished(UnownedBlock)
   }
 
-  /// Stores a value over whatever there is. The key is not empty.
+  /// Stores a value over whatever there is.
   @inline(__always)
-  func putShortly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ extended: Bytes, _ hash: UInt64, at created: Int64
-  ) -> ShortPut {
-    guard _fastPath(valueSize <= MemoryTier.smallValue),
-      _fastPath(extended.count <= MemoryTier.smallExtended), _fastPath(!watch.isOn),
-      _fastPath(onDeparture == nil)
+  func putShortly(_ entry: ShortEntry, _ hash: UInt64, at created: Int64) -> ShortPut {
+    guard _fastPath(entry.valueSize <= MemoryTier.smallValue),
+      _fastPath(entry.extended.count <= MemoryTier.smallExtended), _fastPath(!watch.isOn),
+      _fastPath(onDeparture == nil),
+      _fastPath(entry.expires == 0) || (hasUpkeep && entry.expires != Record.never)
     else { return .unusual }
     var victims = InlineArray<4, UInt>(repeating: 0)
     let locked = lockShard(hash)
     let outcome = locked.shard.pointee.putShortly(
-      key, keySize, value, valueSize, extended, locked.hash, created: created, budget, versions,
-      &victims)
+      entry, locked.hash, created: created, budget, versions, &victims)
     locked.lock.unlock()
     if _slowPath(victims[0] != 0) { give(up: &victims) }
     return outcome
@@ -58,8 +61,10 @@ extension MemoryTier {
   @inline(__always)
   var wantsUpkeep: Bool { budget.cost >= upkeepAt.load(ordering: .relaxed) }
 
-  /// Whether the background work has been started, or cannot be.
-  func hasUpkeep(_ isSo: Bool) {
+  /// The background work has been started, or cannot be; which entries that may expire are for.
+  private var hasUpkeep: Bool { upkeepAt.load(ordering: .relaxed) == .max }
+
+  func setUpkeep(_ isSo: Bool) {
     upkeepAt.store(isSo ? .max : MemoryTier.leastForUpkeep, ordering: .relaxed)
   }
 
@@ -91,24 +96,31 @@ extension MemoryTier {
 extension Shard {
   @inline(__always)
   fileprivate mutating func putShortly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ extended: Bytes, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
+    _ entry: ShortEntry, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
     _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> MemoryTier.ShortPut {
-    if _slowPath(ages.any) { return .unusual }
+    var due = entry.expires
+    if _slowPath(ages.any) && !setDue(&due, created) { return .unusual }
     // The first entry of a shard goes the long way.
     guard let route = entries.table.route(hash) else { return .unusual }
-    if let place = placeShortly(key, keySize, hash, route) {
-      let value = Bytes(start: value, count: valueSize)
+    if let place = placeShortly(entry.key, entry.keySize, hash, route) {
+      let value = Bytes(start: entry.value, count: entry.valueSize)
       let isDone =
-        _fastPath(extended.count == 0)
+        _fastPath(entry.extended.count == 0 && due == 0)
         ? overwritePlain(place, value, hash, created: created, versions)
-        : overwriteExtended(place, value, extended, hash, created: created, versions)
+        : overwriteUnusual(
+          place, value, entry.extended, entry.expires, due: due, hash, created: created, versions)
       return isDone ? .done : .unusual
     }
-    return addShortly(
-      key, keySize, value, valueSize, extended, hash, route, created: created, budget, versions,
-      &victims)
+    return addShortly(entry, due: due, hash, route, created: created, budget, versions, &victims)
+  }
+
+  /// Of an entry under the tier's ages. False: the short path does not know such ages.
+  @inline(never)
+  private func setDue(_ due: inout Int64, _ created: Int64) -> Bool {
+    if ages.mayIdle(own: 0) || ages.actOnTrim { return false }
+    if due == 0 { due = Record.sum(created, ages.timeToLive) }
+    return true
   }
 
   /// Where the entry of a key is whose value is going to be overwritten.
@@ -126,16 +138,16 @@ extension Shard {
     return entries.table.find(Bytes(start: key, count: keySize), hash)
   }
 
-  /// The short put of a key that has no entry.
+  /// The short put of a key that has no entry. `due`: when the entry expires; 0: it does not.
   @inline(__always)
   private mutating func addShortly(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ extended: Bytes, _ hash: UInt64, _ found: Table.Route, created: Int64,
+    _ entry: ShortEntry, due: Int64, _ hash: UInt64, _ found: Table.Route, created: Int64,
     _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> MemoryTier.ShortPut {
     // Expired entries go before live ones: the long path looks for them.
-    let room = UnownedBlock.room(keySize, valueSize, extended.count)
-    let charge = MemoryTier.charge(ofRoom: room)
+    let room = UnownedBlock.room(of: entry)
+    let charge = MemoryTier.charge(of: entry, room: room)
+    let isTimed = due != 0
     if _slowPath(
       created >= entries.slab.earliestDue || charge > budget.largestCharge || budget.isPaying)
     {
@@ -168,9 +180,10 @@ extension Shard {
       if isReserved { budget.release(cost: charge, count: 1) }
       return .unusual
     }
-    let block = UnownedBlock(
-      memory, key, keySize, value, valueSize, extended, created: created)
-    if _slowPath(!isReserved) { return .unfinished(block) }
+    let block = UnownedBlock(memory, entry, created: created)
+    if _slowPath(!isReserved || (isTimed && !reserveTimes(budget, charge))) {
+      return .unfinished(block)
+    }
     setClock(created)
     puts.add(1)
     block.stamp = clock
@@ -178,12 +191,28 @@ extension Shard {
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
     entries.table.insert(
-      Word(block, isTimed: false, isBacked: false, isObject: false), route, fill)
+      Word(block, isTimed: isTimed, isBacked: false, isObject: false), route, fill)
+    if _slowPath(isTimed) { noteTimed(slot, due: due) }
     unbacked.add(1)
     count.add(1)
     cost.add(charge)
     policy.admit(slot, charge: charge, entries)
     return .done
+  }
+
+  /// For the slot that the next entry gets, which counts for so much. False: there is no memory,
+  /// and the budget has the charge back. The long path fails then.
+  @inline(never)
+  private mutating func reserveTimes(_ budget: borrowing Budget, _ charge: UInt64) -> Bool {
+    do throws(Failure) { try reserveTimesOfNext(budget, charge) } catch { return false }
+    if entries.bytes != counted { review(budget, 0) }
+    return true
+  }
+
+  @inline(never)
+  private mutating func noteTimed(_ slot: Slot, due: Int64) {
+    timed.add(1)
+    entries.slab.set(slot, Slab.Times(due: due, accessed: 0))
   }
 
   /// The memory of the first victim, if no reader holds it and it is of that size: it need not go
@@ -213,33 +242,38 @@ extension Shard {
     _ versions: Versions
   ) -> Bool {
     overwrite(
-      place, value, Bytes(start: nil, count: 0), hash, created: created, versions)
+      place, value, Bytes(start: nil, count: 0), 0, due: 0, hash, created: created, versions)
   }
 
-  /// Likewise, of an entry with these extended data besides.
+  /// Likewise, of an entry with these extended data besides, with an end of its own if `expires` is
+  /// not 0, and which expires at `due` if that is not 0.
   @inline(never)
   @_optimize(speed)
-  private mutating func overwriteExtended(
-    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
-    _ versions: Versions
+  private mutating func overwriteUnusual(
+    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ expires: Int64, due: Int64,
+    _ hash: UInt64, created: Int64, _ versions: Versions
   ) -> Bool {
-    overwrite(place, value, extended, hash, created: created, versions)
+    overwrite(place, value, extended, expires, due: due, hash, created: created, versions)
   }
 
   @inline(__always)
   private mutating func overwrite(
-    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
-    _ versions: Versions
+    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ expires: Int64, due: Int64,
+    _ hash: UInt64, created: Int64, _ versions: Versions
   ) -> Bool {
     let word = place.pointee
     let block = word.block
-    guard !word.isTimed, !word.isBacked, block.isPlain(with: extended), block.isSole,
-      block.hasRoom(for: value.count, extendedSize: extended.count)
+    guard word.isTimed == (due != 0), !word.isBacked,
+      block.isPlain(with: extended, expires: expires != 0), block.isSole,
+      block.hasRoom(for: value.count, extendedSize: extended.count),
+      due == 0 || isAliveUnread(block, at: created)
     else { return false }
     setClock(created)
     puts.add(1)
     replacements.add(1)
-    block.overwrite(value, extended: extended, version: versions.draw(), created: created)
+    block.overwrite(
+      value, extended: extended, expires: expires, version: versions.draw(), created: created)
+    if due != 0 { entries.slab.set(Slot(block.slot), Slab.Times(due: due, accessed: 0)) }
     block.stamp = clock
     noteUse(place, block, hash)
     return true

@@ -108,18 +108,20 @@ struct UnownedBlock {
   /// a checksum, extended data or a tag.
   @inline(__always) var isPlain: Bool { !hasExtension }
 
-  /// True if the entry has these extended data, and in all else is plain. `data`: less than 4 GiB.
+  /// True if the entry has these extended data, and an end of its own if `expires`, and in all else
+  /// is plain. `data`: less than 4 GiB.
   @inline(__always)
-  func isPlain(with data: Bytes) -> Bool { data.count == 0 ? isPlain : hasOnly(data) }
+  func isPlain(with data: Bytes, expires: Bool) -> Bool {
+    data.count == 0 && !expires ? isPlain : hasOnly(data, expires)
+  }
 
   @inline(never)
-  private func hasOnly(_ data: Bytes) -> Bool {
+  private func hasOnly(_ data: Bytes, _ expires: Bool) -> Bool {
     // The tag's size is in the upper bits.
-    hasExtension && !timed && checksum == 0
-      && load(At.extendedSize, UInt32.self) == UInt32(truncatingIfNeeded: data.count)
-      && memcmp(
-        extendedData.baseAddress.unsafelyUnwrapped, data.baseAddress.unsafelyUnwrapped, data.count)
-        == 0
+    guard hasExtension, timed == expires, checksum == 0, timeToIdle == 0, cost == 0,
+      load(At.extendedSize, UInt32.self) == UInt32(truncatingIfNeeded: data.count)
+    else { return false }
+    return Bytes(extendedData).hasSameBytes(as: data)
   }
 
   @inline(__always)
@@ -293,13 +295,21 @@ struct UnownedBlock {
   @inline(__always) var byteCount: Int { valueOffset &+ size &+ extendedSize }
 
   /// For the only holder, under the lock that keeps it the only one: replaces the value of a block
-  /// that is plain with these extended data by another one that fits.
+  /// that is plain with these extended data by another one that fits. `expires`: not 0 if the block
+  /// has an end of its own.
   @inline(__always)
-  func overwrite(_ value: Bytes, extended: Bytes, version: UInt64, created: Int64) {
+  func overwrite(
+    _ value: Bytes, extended: Bytes, expires: Int64 = 0, version: UInt64, created: Int64
+  ) {
     let bits = extended.count == 0 ? 0 : UnownedBlock.extensionBit
     let offset = valueOffset
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: value.count) | bits, toByteOffset: At.size, as: UInt32.self)
+    if expires == 0 {
+      raw.storeBytes(
+        of: UInt32(truncatingIfNeeded: value.count) | bits, toByteOffset: At.size, as: UInt32.self)
+    } else {
+      raw.storeBytes(of: expires, toByteOffset: At.expires, as: Int64.self)
+      raw.storeBytes(of: value.count, toByteOffset: At.longSize, as: Int.self)
+    }
     raw.storeBytes(of: version, toByteOffset: At.version, as: UInt64.self)
     raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
     if value.count > 0 {

@@ -108,6 +108,17 @@ extension Block {
   }
 }
 
+/// What a short put stores (Memory/ShortPuts.swift). The key is not empty.
+struct ShortEntry {
+  let key: UnsafeRawPointer
+  let keySize: Int
+  let value: UnsafeRawPointer
+  let valueSize: Int
+  let extended: Bytes
+  /// As a record's; 0: the entry does not expire by itself.
+  let expires: Int64
+}
+
 extension UnownedBlock {
   /// Sets the part of the header that every block has, of a new block in no tier. `size`: the
   /// field, with the bits that say what else there is.
@@ -134,26 +145,48 @@ extension UnownedBlock {
     return room(for: valueOffset(header: header, keySize: keySize) &+ valueSize &+ extendedSize)
   }
 
-  /// Makes a block in memory that has room for it (`room`), with copies of a key, which is not
-  /// empty, of a value and of extended data, all small; its record has only the time of the write.
-  /// The caller owns the reference.
   @inline(__always)
-  init(
-    _ memory: UnsafeMutableRawPointer, _ key: UnsafeRawPointer, _ keySize: Int,
-    _ value: UnsafeRawPointer, _ valueSize: Int, _ extended: Bytes, created: Int64
-  ) {
-    self.init(memory)
-    var size = UInt32(truncatingIfNeeded: valueSize)
-    var header = At.header
-    if _slowPath(extended.count > 0) {
-      size |= UnownedBlock.extensionBit
-      header = At.extendedHeader
-      raw.storeBytes(of: 0, toByteOffset: At.checksum, as: UInt64.self)
-      // The mark becomes 0 too.
-      raw.storeBytes(
-        of: UInt64(UInt32(truncatingIfNeeded: extended.count)), toByteOffset: At.extendedSize,
-        as: UInt64.self)
+  private static func header(of entry: ShortEntry) -> Int {
+    if _slowPath(entry.expires != 0) { return At.longHeader }
+    return entry.extended.count == 0 ? At.header : At.extendedHeader
+  }
+
+  /// Of the block of an entry.
+  @inline(__always)
+  static func room(of entry: ShortEntry) -> Int {
+    let offset = valueOffset(header: header(of: entry), keySize: entry.keySize)
+    return room(for: offset &+ entry.valueSize &+ entry.extended.count)
+  }
+
+  /// Returns the field for the size.
+  @inline(never)
+  private func beginExtension(_ entry: ShortEntry) -> UInt32 {
+    raw.storeBytes(of: 0, toByteOffset: At.checksum, as: UInt64.self)
+    // The mark becomes 0 too.
+    raw.storeBytes(
+      of: UInt64(UInt32(truncatingIfNeeded: entry.extended.count)), toByteOffset: At.extendedSize,
+      as: UInt64.self)
+    if entry.expires == 0 {
+      return UInt32(truncatingIfNeeded: entry.valueSize) | UnownedBlock.extensionBit
     }
+    raw.storeBytes(of: entry.expires, toByteOffset: At.expires, as: Int64.self)
+    raw.storeBytes(of: 0, toByteOffset: At.timeToIdle, as: Int64.self)
+    raw.storeBytes(of: 0, toByteOffset: At.cost, as: UInt64.self)
+    raw.storeBytes(of: entry.valueSize, toByteOffset: At.longSize, as: Int.self)
+    return UnownedBlock.extensionBit | UnownedBlock.hasTimes
+  }
+
+  /// Makes a block in memory that has room for it (`room`), with copies of a key, of a value and of
+  /// extended data, all small; its record has only the time of the write and its own end. The
+  /// caller owns the reference.
+  @inline(__always)
+  init(_ memory: UnsafeMutableRawPointer, _ entry: ShortEntry, created: Int64) {
+    self.init(memory)
+    let (key, keySize) = (entry.key, entry.keySize)
+    let (value, valueSize, extended) = (entry.value, entry.valueSize, entry.extended)
+    var size = UInt32(truncatingIfNeeded: valueSize)
+    let header = UnownedBlock.header(of: entry)
+    if _slowPath(header != At.header) { size = beginExtension(entry) }
     begin(size, keySize, version: 0, created: created)
     let offset = UnownedBlock.valueOffset(header: header, keySize: keySize)
     if _fastPath(keySize >= 8 && keySize <= 16) {
