@@ -8,22 +8,26 @@ import Synchronization
 /// every put writes the sums.
 ///
 /// OVERRUN. The charges are the memory of entries. Beside them a tier has memory that no entry
-/// uses: holes between blocks that the heap cannot give back, beyond what it may keep
-/// (Heap.swift), of which the tier answers for as much as it has of the bytes in use; and slots
-/// and words whose entries have gone, after larger entries have replaced many small ones. Both
-/// together lower the limit in force by what they are more than a 32nd of the limit and 64 KB. So
-/// do the times of entries that only the tier's ages end, which no charge has, by what they are
-/// more than a 32nd of the limit. New limits pay for idle slots and words at once. A put lowers the
-/// limit to at most its own charge, and at most 8 KB, below what is held, so each evicts a little
-/// more for a while, and none much. It raises it by at most a quarter of its charge. The limit in
-/// force is at least a half of the limit, and all of it once an entry came with a cost of its own,
-/// which need not be bytes.
+/// uses: holes between blocks that the heap cannot give back, beyond what it may keep (Heap.swift),
+/// of which the tier answers for as much as it has of the bytes in use; and slots and words whose
+/// entries have gone, after larger entries have replaced many small ones. Both together lower the
+/// limit in force by what they are more than a 32nd of the limit and 64 KB, or, with what the heap
+/// may keep, more than five 64ths of the limit. So do the times of entries that only the tier's
+/// ages end, which no charge has, by what they are more than a 32nd of the limit. New limits pay
+/// for idle slots and words at once. A put lowers the limit to at most its own charge, and at most
+/// 8 KB or an eighth of its charge, below what is held, so each evicts a little more for a while,
+/// and none much. It raises it by at most a quarter of its charge. The limit in force is at least a
+/// half of the limit, and all of it once an entry came with a cost of its own, which need not be
+/// bytes.
 ///
 /// Meanwhile puts close the holes (`Shard.tighten`), and so do trims and new limits; they also give
 /// back slots whose neighbours are idle (`Slab.shrink`). A value of 64 KB needs its room in one
 /// piece, and the hundreds of small entries that go for it leave as many holes. So the more room
 /// the holes have, the more lines of its table a put looks at: holes are closed as fast as they
-/// come, and the limit in force stays near the limit.
+/// come, and the limit in force stays near the limit. A put of more than that, in a small tier of
+/// more than 4 KB, leaves so many holes that a few such puts in a row could come to a tenth of the
+/// limit. So it closes holes after each few entries that it evicts. At most the last large value is
+/// above that: it is in memory before the entries have gone.
 ///
 /// RESERVE. A put of the charge of hundreds of entries would evict as many at once. So the limit in
 /// force of a tier that is not small is below the limit by a reserve, a 1,024th of it and at most
@@ -33,8 +37,10 @@ import Synchronization
 /// SMALL TIERS. What a tier has at any size, and what the heap may keep, is more than a few percent
 /// of a small limit. So a tier of less than 16 MB pays for all that its memory is more than its
 /// charges and a 16th of the limit. What it pays hardly changes once it is full: it is the `base`
-/// of the limit in force, which is reviewed once in some puts, and no put is slower for it. A tier
-/// of less than half a megabyte does not pay, because little would be left for its entries.
+/// of the limit in force, which is reviewed once in some puts, and no put is slower for it. Small
+/// puts of such a tier close holes slowly. So when new limits make a tier small it pays at once,
+/// and the holes of what goes for that are closed before the call returns. A tier of less than half
+/// a megabyte does not pay, because little would be left for its entries.
 struct Budget: ~Copyable {
   private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
@@ -51,8 +57,8 @@ struct Budget: ~Copyable {
     let hasOwnCosts = Atomic<Bool>(false)
     /// All entries have times, for which those that have only the tier's ages are not charged.
     let hasAges = Atomic<Bool>(false)
-    /// Counted as a small one in the heap.
-    let isSmall = Atomic<Bool>(false)
+    /// As it counts in the heap: 2: small; 1: of less than 32 MB; 0: neither.
+    let sizeClass = Atomic<Int8>(0)
   }
 
   private struct Sums: ~Copyable {
@@ -65,7 +71,7 @@ struct Budget: ~Copyable {
   private static var mostOfSmallTier: UInt64 { 16 << 20 }
   private static var leastThatPaysAll: UInt64 { 512 << 10 }
   private static var mostOfReserve: UInt64 { 256 << 10 }
-  private static var mostOfStep: UInt64 { 8 << 10 }
+  private static var leastOfStep: UInt64 { 8 << 10 }
   /// A put looks at so many lines of its table, times the share of the holes in the bytes in use.
   private static var linesForAll: Int { 1 << 10 }
   /// What a memory tier and its cache have before the first entry, and what is touched of the
@@ -82,7 +88,7 @@ struct Budget: ~Copyable {
   }
 
   deinit {
-    setSmall(false)
+    setSizeClass(of: .max)
     free(memory)
   }
 
@@ -100,7 +106,7 @@ struct Budget: ~Copyable {
     limits.pointee.costInForce.store(base, ordering: .relaxed)
     limits.pointee.target.store(base, ordering: .relaxed)
     limits.pointee.base.store(base, ordering: .relaxed)
-    setSmall(cost < Budget.mostOfSmallTier && !hasOwnCosts)
+    setSizeClass(of: hasOwnCosts ? .max : cost)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
     limits.pointee.hasAges.store(new.ages.any, ordering: .relaxed)
@@ -136,7 +142,7 @@ struct Budget: ~Copyable {
   func noteOwnCost() {
     if hasOwnCosts { return }
     limits.pointee.hasOwnCosts.store(true, ordering: .relaxed)
-    setSmall(false)
+    setSizeClass(of: .max)
     // A put with a lowered limit takes the long way, on which the limit comes into force.
     limits.pointee.base.store(costLimit, ordering: .relaxed)
     limits.pointee.isLowered.store(true, ordering: .relaxed)
@@ -155,9 +161,11 @@ struct Budget: ~Copyable {
     return min(limit / 1024, Budget.mostOfReserve)
   }
 
-  private func setSmall(_ isSmall: Bool) {
-    if limits.pointee.isSmall.exchange(isSmall, ordering: .relaxed) == isSmall { return }
-    Heap.countSmallTiers(isSmall ? 1 : -1)
+  private func setSizeClass(of cost: UInt64) {
+    let most = Budget.mostOfSmallTier
+    let new = cost < most ? 2 : cost < 2 * most ? 1 : 0
+    let old = Int(limits.pointee.sizeClass.exchange(Int8(new), ordering: .relaxed))
+    Heap.countTiers(small: new / 2 - old / 2, modest: min(new, 1) - min(old, 1))
   }
 
   /// Whether the limit in force is, or has to become, another one than the limit.
@@ -208,6 +216,17 @@ struct Budget: ~Copyable {
     return true
   }
 
+  /// Likewise for all that a small tier has beside its entries.
+  func payAll(idle: Int, policyBytes: Int) -> Bool {
+    if !paysAll { return false }
+    review(with: 0, idle: idle, policyBytes: policyBytes)
+    let base = limits.pointee.base.load(ordering: .relaxed)
+    let inForce = min(costInForce, base)
+    limits.pointee.target.store(inForce, ordering: .relaxed)
+    limits.pointee.costInForce.store(inForce, ordering: .relaxed)
+    return cost > inForce
+  }
+
   /// Called once in some puts, with the charge of one whose memory has been taken: looks whether
   /// the limit in force has to change. `policyBytes`: the memory of the policy.
   @inline(never)
@@ -236,17 +255,20 @@ struct Budget: ~Copyable {
   /// an arena's lock.
   @inline(never)
   func pay(with charge: UInt64, idle: Int) -> Int {
-    let (used, _, excess) = Heap.excess
+    let (used, room, excess) = Heap.excess
     let cost = Double(self.cost)
     // Small tiers do not pay for what others have left.
-    let holes = min(cost, Double(max(0, excess)) * min(1, cost / Double(max(used, 1))))
-    pay(with: charge, lost: UInt64(holes) + UInt64(max(0, idle)))
+    let share = min(1, cost / Double(max(used, 1)))
+    let holes = min(cost, Double(max(0, excess)) * share)
+    pay(
+      with: charge, lost: UInt64(holes) + UInt64(max(0, idle)),
+      room: UInt64(Double(max(0, room)) * share))
     if !Heap.isEvacuating || Heap.hasSmallTiers { return 0 }
     return max(0, excess) &* Budget.linesForAll / max(used, 1)
   }
 
-  /// The same, by what is lost.
-  func pay(with charge: UInt64, lost: UInt64) {
+  /// The same, by what is lost, and what the heap may keep besides.
+  func pay(with charge: UInt64, lost: UInt64, room: UInt64 = 0) {
     let limit = costLimit
     let cost = self.cost
     // No machine has so much memory, and sums stay within 64 bits.
@@ -257,13 +279,17 @@ struct Budget: ~Copyable {
     let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
     // The base of a small tier has what the heap may keep. Its limit falls a 16th below that at
     // most: evictions leave holes too, which puts close slowly. It would fall because it falls.
+    let isSmall = limit < Budget.mostOfSmallTier
+    let besideRoom = isSmall ? .max : limit / 64 * 5 - min(room, limit / 16)
     let (free, most) =
-      paysAll ? (limit / 64, limit / 16) : (limit / 32 + UInt64(Budget.small), base / 2)
+      paysAll
+      ? (limit / 64, limit / 16)
+      : (min(limit / 32 + UInt64(Budget.small), besideRoom), base / 2)
     let least = base - min(most, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     // By a step at most: what the heap has for a moment, before a review gives it back, counts for
     // little.
-    let step = min(charge, Budget.mostOfStep)
+    let step = min(charge, max(Budget.leastOfStep, charge / 8))
     let target = max(min(least, before + charge / 4), before - min(before, step))
     let floor = cost - min(cost, step)
     limits.pointee.target.store(target, ordering: .relaxed)

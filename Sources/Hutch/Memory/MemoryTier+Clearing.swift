@@ -96,6 +96,14 @@ extension MemoryTier {
     let bytesPerEntry = with(index: 0) { $0.entries.bytesPerEntry }
     if budget.payIdle(budget.idle(bytesPerEntry)) { evictToLimits(at: at) }
     tighten { true }
+    let policyBytes = with(index: 0) { $0.policy.bytes($0.entries) }
+    // What goes leaves holes, which count too until they are closed.
+    var rounds = 4
+    while rounds > 0, budget.payAll(idle: budget.idle(bytesPerEntry), policyBytes: policyBytes) {
+      evictToLimits(at: at)
+      tighten { true }
+      rounds -= 1
+    }
     // A limit that was raised is kept by each entry that kept the old one.
     if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
   }

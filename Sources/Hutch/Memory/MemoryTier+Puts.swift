@@ -144,6 +144,7 @@ extension MemoryTier {
       if UInt64(next) == own { continue }
       with(index: next) { shard in
         shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
+        shard.closeHoles(of: cost)
       }
       empty = departures.isEmpty ? empty + 1 : 0
       deliver(&departures)

@@ -190,11 +190,14 @@ extension Shard {
   }
 
   /// Closes holes of the heap, and gives sparse segments of the table fewer lines: looks at some
-  /// lines of the table, and moves what the heap has a better place for. Only blocks
-  /// without another reference move: a reader has none but under the shard's lock. At most 64 KB
-  /// are moved, and one block more. Returns where to go on; nil: the table is at its end.
+  /// lines of the table, and moves what the heap has a better place for. Only blocks without
+  /// another reference move: a reader has none but under the shard's lock. At most 64 KB are moved,
+  /// and one block more. Returns where to go on; nil: the table is at its end. `isLoose`: single
+  /// blocks move too (HeapEvacuation.swift, SMALL TIERS).
   @inline(never)
-  mutating func tighten(lines: Int, from hash: UInt64) -> UInt64? {
+  mutating func tighten(
+    lines: Int, from hash: UInt64, isLoose: Bool = Heap.hasSmallTiers
+  ) -> UInt64? {
     var next: UInt64? = hash
     var lines = lines
     var room = 64 << 10
@@ -202,7 +205,8 @@ extension Shard {
       entries.table.tighten(hash)
       next = entries.table.visitLine(at: hash) { place in
         let block = place.pointee.block
-        guard Heap.mayMove(block.raw), block.isSoleAndBare, let copy = Heap.moved(block.raw)
+        guard Heap.mayMove(block.raw, isLoose: isLoose), block.isSoleAndBare,
+          let copy = Heap.moved(block.raw)
         else { return }
         place.pointee = place.pointee.with(UnownedBlock(copy))
         room -= block.byteCount
@@ -213,6 +217,24 @@ extension Shard {
     }
     if next == nil { entries.slab.shrink() }
     return next
+  }
+
+  /// The largest put that closes no holes between its evictions.
+  private static var mostOfQuietPut: UInt64 { 72 << 10 }
+  private static var mostOfQuietPutOfSmallTier: UInt64 { 4 << 10 }
+  /// A much larger one looks at so many lines, times the share of the holes in the bytes in use.
+  private static var linesForAll: UInt64 { 4 << 10 }
+
+  /// A put that needs so much has had this shard evict a few entries: closes holes, if that is
+  /// much, for the entries leave as many. In a small tier 64 KB is much.
+  @inline(__always)
+  mutating func closeHoles(of cost: UInt64) {
+    let isSmall = Heap.hasSmallTiers
+    let quiet = isSmall ? Shard.mostOfQuietPutOfSmallTier : Shard.mostOfQuietPut
+    if cost <= quiet { return }
+    let most = min(Shard.linesForAll, (cost - quiet) >> (isSmall ? 8 : 6))
+    let lines = Heap.linesToClose(most: Int(most))
+    if lines > 0 { tightened = tighten(lines: lines, from: tightened, isLoose: false) ?? 0 }
   }
 
   /// The invariant that does not hold, or nil. For tests.

@@ -17,18 +17,18 @@ import Synchronization
 /// REGIONS. An arena maps 32 MB of address space at a time; only pages that are written are in
 /// memory. A request gets a span of a region (HeapSpan.swift). Freed spans are joined with their
 /// neighbours. Whole pages of the larger ones are given back to the system when the heap keeps more
-/// than a 64th of what is in use, a 256th for each arena (at least 8 KB, at most 64 KB), and two
-/// requests of the size that the large ones have (at most a 32nd of what is in use, or, unless
-/// there is a small memory tier, 1 MB): a value that is replaced, or read from disk, finds the
-/// pages of the one before it. Larger requests than 4 MB are mapped each by itself. When a memory
-/// tier has gone, regions that nothing uses go back too.
+/// than a 64th of what is in use and a 256th for each arena (at least 8 KB, at most 64 KB), but no
+/// more than a 32nd in all, and two requests of the size that the large ones have (at most a 32nd
+/// of what is in use, or, unless there is a memory tier of less than 32 MB, 1 MB): a value that is
+/// replaced, or read from disk, finds the pages of the one before it. Larger requests than 4 MB are
+/// mapped each by itself. When a memory tier has gone, regions that nothing uses go back too.
 ///
 /// OVERRUN. What is between spans in use and cannot be given back, such as holes that small entries
 /// left among others, may be more than that after a change of sizes. When it is more by a 64th of
-/// what is in use and the room of the arenas (by half of that if there is a small memory tier), the
-/// heap is tight, until it is a quarter less. Then blocks and parts of tables move and leave whole
-/// pages free (HeapEvacuation.swift), and puts into the memory tiers look whether their tier has to
-/// pay: see Budget.
+/// what is in use and the room of the arenas (by half of that if there is a memory tier of less
+/// than 32 MB), the heap is tight, until it is a quarter less. Then blocks and parts of tables move
+/// and leave whole pages free (HeapEvacuation.swift), and puts into the memory tiers look whether
+/// their tier has to pay: see Budget.
 ///
 /// HUGE PAGES. Background work makes huge pages of what stays in memory (HeapRegion.swift).
 ///
@@ -59,6 +59,8 @@ enum Heap {
     let large: Atomic<Int>
     let isTight: Atomic<Bool>
     let isPrepared: Atomic<Bool>
+    /// The number of memory tiers of less than 32 MB (`Budget`).
+    let modestTiers: Atomic<Int32>
     /// When the search for a huge page goes on, by CLOCK_MONOTONIC; Int64.max: never. The thread
     /// that moves it ahead searches.
     let searchDue: Atomic<Int64>
@@ -151,16 +153,16 @@ enum Heap {
     HeapArena(of: span).give(span)
   }
 
-  /// Whether memory is in an evacuated window, or may be beside holes while there is a small memory
-  /// tier. A walk over a table asks for each block, so the answer comes from the address: to read a
-  /// header is a miss of the processor's cache.
+  /// Whether memory is in an evacuated window, or with `isLoose` may be beside holes. A walk over a
+  /// table asks for each block, so the answer comes from the address: to read a header is a miss of
+  /// the processor's cache.
   @inline(__always)
-  static func mayMove(_ memory: UnsafeMutableRawPointer) -> Bool {
+  static func mayMove(_ memory: UnsafeMutableRawPointer, isLoose: Bool) -> Bool {
     if state.pointee.mask.load(ordering: .relaxed) < 0 { return false }
     let span = HeapSpan(memory - HeapSpan.header)
     // A mapping of its own has no windows, and only memory near the start of a page may be one.
     if Int(bitPattern: memory) & (HeapSpan.page - 1) <= mostLead && span.units == 0 { return false }
-    return span.isEvacuated || hasSmallTiers
+    return span.isEvacuated || isLoose
   }
 
   /// A copy of memory that may move, in a better place; nil: it stays, or there is no memory. The
@@ -184,20 +186,34 @@ enum Heap {
     _ lines: UnsafeMutableRawPointer, lines count: Int
   ) -> UnsafeMutableRawPointer? {
     let span = HeapSpan(lines - HeapSpan.header)
-    guard mayMove(lines), span.isEvacuated,
+    guard mayMove(lines, isLoose: false),
       let new = HeapArena(of: span).take(count &* 4 &+ 1, slack: 3)
     else { return nil }
     memcpy(new, lines, count &* 64)
     return new
   }
 
-  /// Has all arenas choose windows. False: the heap is not tight, there is nothing to do. Else
-  /// `endEvacuation` follows.
+  /// Has all arenas choose windows. False: the heap is not tight, or if there is a small memory
+  /// tier has few holes: there is nothing to do. Else `endEvacuation` follows.
   static func startEvacuation() -> Bool {
     if state.pointee.mask.load(ordering: .relaxed) < 0 { return false }
-    _ = review()
-    if isTight { evacuate(true) }
-    return isTight
+    let excess = review()
+    let isWanted = isTight || hasSmallTiers && excess > -room(sums.used) / 2
+    if isWanted { evacuate(true) }
+    return isWanted
+  }
+
+  /// A large put evicts entries: how many lines of a table it looks at after a few of them, to
+  /// close the holes of those. Has the arenas choose windows, if they have none.
+  @inline(never)
+  static func linesToClose(most: Int) -> Int {
+    let (used, room, excess) = self.excess
+    let holes = hasModestTiers ? excess &+ room / 2 : excess
+    if holes <= 0 { return 0 }
+    if !isEvacuating {
+      for index in 0..<arenaCount { arena(index).openEvacuation() }
+    }
+    return holes &* most / max(used, 1)
   }
 
   /// Gives back what the windows were.
@@ -271,12 +287,16 @@ enum Heap {
   /// What the heap may keep beside the pages of large requests.
   private static func room(_ used: Int) -> Int {
     let inUse = state.pointee.mask.load(ordering: .relaxed) &+ 2
-    return used / 64 &+ inUse &* min(mostOfArena, max(leastOfArena, used / 256))
+    let least = inUse &* leastOfArena
+    return min(
+      used / 64 &+ inUse &* min(mostOfArena, max(leastOfArena, used / 256)), max(least, used / 32))
   }
 
-  /// A small memory tier is there from here on, or not any more.
-  static func countSmallTiers(_ change: Int) {
-    state.pointee.smallTiers.wrappingAdd(change, ordering: .relaxed)
+  /// So many more small memory tiers are there, and so many more of less than 32 MB, small ones
+  /// included.
+  static func countTiers(small: Int, modest: Int) {
+    state.pointee.smallTiers.wrappingAdd(small, ordering: .relaxed)
+    state.pointee.modestTiers.wrappingAdd(Int32(truncatingIfNeeded: modest), ordering: .relaxed)
   }
 
   /// Sets the number of arenas that requests go to. When less is in use, it stays until a quarter
@@ -305,13 +325,17 @@ enum Heap {
     state.pointee.smallTiers.load(ordering: .relaxed) > 0
   }
 
+  private static var hasModestTiers: Bool {
+    state.pointee.modestTiers.load(ordering: .relaxed) > 0
+  }
+
   /// The bytes of spans in use, how many bytes the heap may keep besides, and by how many bytes it
   /// has more in memory than both.
   @inline(never)
   static var excess: (used: Int, room: Int, excess: Int) {
     let (used, resident) = sums
     let ofLarge = 2 &* state.pointee.large.load(ordering: .relaxed)
-    let roomOfLarge = min(ofLarge, max(hasSmallTiers ? 0 : 1 << 20, used / 32))
+    let roomOfLarge = min(ofLarge, max(hasModestTiers ? 0 : 1 << 20, used / 32))
     let room = room(used) &+ roomOfLarge
     return (used, room, resident &- used &- room)
   }
@@ -320,8 +344,8 @@ enum Heap {
   static func review() -> Int {
     let (used, _, excess) = self.excess
     chooseArenas(used)
-    // Small tiers answer for what the heap may keep.
-    let most = hasSmallTiers ? room(used) / 2 : room(used)
+    // What the heap may keep is much for such tiers.
+    let most = hasModestTiers ? room(used) / 2 : room(used)
     let isTight = 4 &* excess > (Heap.isTight ? 3 : 4) &* most
     // Each put reads it.
     if isTight != Heap.isTight { state.pointee.isTight.store(isTight, ordering: .relaxed) }

@@ -391,7 +391,8 @@ struct HeapArena {
     number(At.toReview).pointee = HeapArena.reviewEach
     publish()
     giveBack(excess: Heap.review(), of: bytes)
-    reviewEvacuation(bytes)
+    let isWanted = Heap.isTight && !Heap.hasSmallTiers
+    reviewEvacuation(bytes, share: isWanted ? HeapArena.shareOfReview : 0)
   }
 
   /// Gives so many bytes of pages back, or what a review does at most, and publishes the sum.

@@ -13,15 +13,15 @@ import Synchronization
 /// tables that they find there (`Heap.moved`) as they go around their tables. A window with nothing
 /// in use is an ordinary one again, and a review gives its pages back.
 ///
-/// A review chooses windows when the heap is tight. The evacuation ends when all of them are empty,
-/// or nothing moves any more: what a reader holds does not. Another one follows at once in the
-/// first case, and later in the second. A tier that has evicted much begins and ends one by itself
-/// (`MemoryTier.tighten`). At the end the hidden spans go into their bins, some at each review, and
-/// only then windows are chosen again.
+/// A review chooses windows when the heap is tight, and a large put that evicts does. The
+/// evacuation ends when all of them are empty, or nothing moves any more: what a reader holds does
+/// not. Another one follows at once in the first case, and later in the second. A tier that has
+/// evicted much begins and ends one by itself (`MemoryTier.tighten`). At the end the hidden spans
+/// go into their bins, some at each review, and only then windows are chosen again.
 ///
 /// SMALL TIERS. A small heap has few windows, and the holes of those that are evacuated would be
-/// missing. So while there is a small memory tier, puts move single blocks between holes instead
-/// (`looseUnits`).
+/// missing. So while there is a small memory tier, reviews choose no windows, and puts move single
+/// blocks between holes instead (`looseUnits`). A large put has windows in it as in another tier.
 ///
 /// So a garbage collector evacuates regions (Detlefs, Flood, Heller and Printezis, "Garbage-First
 /// Garbage Collection", 2004). Here the shards are the roots: what moves is a block that a shard
@@ -32,6 +32,9 @@ extension HeapArena {
   private static let mostHidden = 16
   /// So many hidden spans a review puts into their bins.
   private static let mostPutBack = 256
+  /// A review chooses windows of this part of what is in use, a large put of that one.
+  static let shareOfReview = 16
+  private static let shareOfPut = 4
   /// A window of which so many 16ths are in use is not evacuated.
   private static let mostInUse = 15
 
@@ -169,8 +172,9 @@ extension HeapArena {
     insert(span, outside, dirty: dirty)
   }
 
-  /// Of a review, for requests of so many bytes since the last one.
-  func reviewEvacuation(_ bytes: Int) {
+  /// Of a review, for requests of so many bytes since the last one. `share`: see `shareOfReview`;
+  /// 0: no windows are chosen.
+  func reviewEvacuation(_ bytes: Int, share: Int) {
     toEnd = max(0, toEnd &- bytes)
     // The walks over the tables are not at their ends.
     if hasMoved {
@@ -184,11 +188,18 @@ extension HeapArena {
       toEnd = evacuations &* HeapRegion.windowSize
       return endEvacuation()
     }
-    if !Heap.isTight || Heap.hasSmallTiers { return }
+    if share == 0 { return }
     // Meanwhile puts have none of the windows' holes: few at a time.
-    startEvacuation(most: max(HeapRegion.windowSize, used / 16))
+    startEvacuation(most: max(HeapRegion.windowSize, used / share))
     // By then a block has moved, unless nothing can. Without a window it is when to look again.
     toEnd = used / 32
+  }
+
+  /// A large put evicts entries, and is going to close the holes. Called without the lock.
+  func openEvacuation() {
+    lock.lock()
+    reviewEvacuation(0, share: HeapArena.shareOfPut)
+    lock.unlock()
   }
 
   /// Ends the evacuation that is under way, and with `isStart` begins another one, which goes by
