@@ -289,7 +289,8 @@ private let canCollapse: Bool = {
     let before = bench.arena.resident
     for _ in 0..<2_500 { try bench.take(32) }
     bench.check()
-    expect(bench.arena.resident == before)
+    // A review on the way gives pages back if the whole heap, that of other tests too, has many.
+    expect(bench.arena.resident <= before)
   }
 
   /// A piece has a better place between others if it leaves a larger hole than it takes.
