@@ -271,6 +271,43 @@ def test_a_cache_that_is_collected_within_its_own_listener(directory: Path):
         assert again.disk["key"] == b"value"
 
 
+def test_a_cache_that_is_collected_where_its_listener_waits(directory: Path):
+    """The garbage collector runs anywhere, also where the program has a lock. It waits for no
+    callback that waits for just that lock: the close ends later."""
+    code = """
+        import gc, sys, threading, hutch
+        from hutch import EventKind
+        from hutch._library import lib
+
+        cache = hutch.Cache(sys.argv[1])
+        pointer = lib.hutch_cache_retain(cache._pointer)
+        lock, has_begun = threading.Lock(), threading.Event()
+
+        def listen(event):
+            has_begun.set()
+            with lock:
+                pass
+
+        def put():
+            lib.hutch_put(pointer, b"key", 3, b"value", 5, None, None)
+
+        cache.listen(listen, EventKind.DID_ADD)._cache = None
+        with lock:
+            thread = threading.Thread(target=put)
+            thread.start()
+            has_begun.wait()
+            # The put is in progress, and a close waits for it.
+            del cache
+            gc.collect()
+        thread.join()
+        lib.hutch_cache_release(pointer)
+        with hutch.Cache(sys.argv[1]) as again:
+            assert again.disk["key"] == b"value"
+        print("closed")
+    """
+    assert run(code, directory) == "closed\n"
+
+
 @pytest.mark.parametrize("end", ["", "threading.Thread(target=write, daemon=True).start()"])
 def test_the_end_of_a_program_that_listens(directory: Path, end: str):
     """Nothing is closed: the interpreter's end does it, also while another thread is told."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
-import threading
 import warnings
 import weakref
 from ctypes import byref, c_void_p, cast
@@ -149,12 +149,34 @@ def _own_closing(cache: Cache, pointer: Any) -> None:
     note_cache(cache._number, cache._closing)
 
 
+# How long the end of a cache waits for its close, in seconds.
+_LONGEST_WAIT = 1.0
+
+
 def _close(pointer: Any, number: int) -> None:
-    """Close a cache that has no reference any more."""
+    """Close a cache that has no reference any more.
+
+    The garbage collector runs anywhere: within an import, or where the program holds a lock. The
+    close waits for threads of the library. One of them may be in a callback that waits for just
+    that lock, so a close on this thread could wait for ever.
+    """
     forget_cache(number)
-    if lib.hutch_close(pointer) == Status.DEADLOCK:
-        # Collected within a callback of its own, which has to end first.
-        threading.Thread(target=lib.hutch_close, args=(pointer,), name="hutch close").start()
+    has_ended = _thread.allocate_lock()
+    has_ended.acquire()
+
+    def close_it() -> None:
+        try:
+            lib.hutch_close(pointer)
+        finally:
+            has_ended.release()
+
+    try:
+        # Not of threading, whose own locks the program may hold.
+        _thread.start_new_thread(close_it, ())
+    except RuntimeError:
+        lib.hutch_close(pointer)  # No thread can be made, as at the interpreter's end.
+    else:
+        has_ended.acquire(timeout=_LONGEST_WAIT)
 
 
 def close(cache: Cache) -> None:

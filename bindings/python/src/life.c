@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 bool refuse(const fast *self) {
   PyErr_SetString(PyExc_ValueError,
@@ -160,6 +161,24 @@ static void *close_on_a_thread(void *cache) {
   return NULL;
 }
 
+/* How long the end of an object waits for the close of its cache. */
+enum { LONGEST_WAIT = 1 };
+
+/* The garbage collector runs anywhere: within an import, or where the program holds a lock. The
+ * close waits for threads of the library. One of them may be in a callback that waits for just that
+ * lock, so a close on this thread could wait for ever. */
+static void close_in_the_end(hutch_cache *cache) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, close_on_a_thread, cache) != 0) {
+    (void)hutch.close(cache);
+    return;
+  }
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += LONGEST_WAIT;
+  if (pthread_timedjoin_np(thread, NULL, &until) != 0) pthread_detach(thread);
+}
+
 void fast_dealloc(fast *self) {
   PyTypeObject *type = Py_TYPE(self);
   hutch_cache *cache = self->cache;
@@ -167,11 +186,7 @@ void fast_dealloc(fast *self) {
     PyObject *kind, *error, *trace;
     PyErr_Fetch(&kind, &error, &trace);
     Py_BEGIN_ALLOW_THREADS
-    /* An object that is collected within a callback of its cache: the callback ends first. */
-    if (self->is_open && hutch.close(cache) == HUTCH_DEADLOCK) {
-      pthread_t thread;
-      if (pthread_create(&thread, NULL, close_on_a_thread, cache) == 0) pthread_detach(thread);
-    }
+    if (self->is_open) close_in_the_end(cache);
     /* The last reference may close the cache. */
     if (self->memory) hutch.cache_release(self->memory);
     hutch.cache_release(cache);
