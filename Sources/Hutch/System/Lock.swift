@@ -198,6 +198,11 @@ struct LockInPlace {
 }
 
 /// A condition variable on CLOCK_MONOTONIC.
+///
+/// The condition variables of glibc 2.27 to 2.40 may lose a signal that comes while other threads
+/// begin to wait (glibc's bug 25847). A thread that sleeps without an end would then sleep for
+/// good. So no sleep is longer than ten seconds, and a thread that wakes looks again at what it
+/// waits for.
 @_rawLayout(like: pthread_cond_t)
 struct Condition: ~Copyable {
   @inline(__always)
@@ -221,8 +226,10 @@ struct Condition: ~Copyable {
 
   deinit { pthread_cond_destroy(condition) }
 
+  private static var longestSleep: Int64 { 10_000_000_000 }
+
   /// The caller holds the lock before and after. A wake may be spurious.
-  func wait(_ lock: borrowing Lock) { pthread_cond_wait(condition, lock.address) }
+  func wait(_ lock: borrowing Lock) { wait(lock, nanoseconds: Condition.longestSleep) }
 
   /// Like `wait`, for at most this many nanoseconds.
   @inline(never)
