@@ -78,6 +78,12 @@ static void occupy(hutch_queue *queue, gate *g, int count) {
   while (atomic_load(&g->running) < count) nap();
 }
 
+/* The work is done when the call returns. The end of a queue does not wait for it. */
+static void let_go(gate *g) {
+  atomic_store(&g->open, true);
+  while (atomic_load(&g->running) > 0) nap();
+}
+
 static hutch_queue *new_queue(uint32_t width, uint32_t flags) {
   hutch_queue_options options = {.struct_size = sizeof options, .width = width, .flags = flags};
   hutch_queue *queue;
@@ -167,13 +173,13 @@ TEST(priorities_hold_among_all_caches_of_a_queue) {
   put_later(q.a, "low", &m, 0, HUTCH_PRIORITY_LOW);
   put_later(q.b, "default", &m, 1, HUTCH_PRIORITY_DEFAULT);
   put_later(q.a, "high", &m, 2, HUTCH_PRIORITY_HIGH);
-  atomic_store(&second.open, true);
+  let_go(&second);
   CHECK_OK(hutch_wait_all(q.a, HUTCH_FOREVER));
   CHECK_OK(hutch_wait_all(q.b, HUTCH_FOREVER));
   CHECK_EQUAL(2, m.order[0]);
   CHECK_EQUAL(1, m.order[1]);
   CHECK_EQUAL(0, m.order[2]);
-  atomic_store(&first.open, true);
+  let_go(&first);
   close_pair(&q);
   close_pair(&p);
 }
@@ -196,7 +202,7 @@ TEST(a_wait_for_a_cache_waits_for_its_own_tasks) {
   CHECK_OK(hutch_wait_all(p.a, 0));
   CHECK_OK(hutch_queue_resume(p.queue));
   CHECK_OK(hutch_wait_all(p.b, HUTCH_FOREVER));
-  atomic_store(&g.open, true);
+  let_go(&g);
   close_pair(&p);
 }
 
@@ -237,7 +243,7 @@ TEST(a_close_gives_up_where_others_occupy_the_queue) {
   CHECK_STATUS(HUTCH_TIMED_OUT, hutch_close(a));
   CHECK_EQUAL(1, count_noted(&n));
   CHECK_EQUAL(HUTCH_CANCELLED, n.status[0]);
-  atomic_store(&g.open, true);
+  let_go(&g);
   CHECK_OK(hutch_wait_all(b, HUTCH_FOREVER));
   CHECK_EQUAL(HUTCH_OK, n.status[1]);
   CHECK_OK(hutch_close(b));
@@ -325,7 +331,7 @@ TEST(neither_a_suspended_nor_a_busy_queue_delays_maintenance) {
   CHECK_OK(hutch_remove_object(p.a, KEY("key")));
   while (atomic_load(&released) == 0) nap();
   CHECK_OK(hutch_queue_resume(p.queue));
-  atomic_store(&g.open, true);
+  let_go(&g);
   /* The other way round: a suspended cache does no maintenance, and its queue goes on. */
   CHECK_OK(hutch_suspend(p.a));
   notes n = NOTES;
