@@ -234,7 +234,7 @@ struct Condition: ~Copyable {
   /// Like `wait`, for at most this many nanoseconds.
   @inline(never)
   func wait(_ lock: borrowing Lock, nanoseconds: Int64) {
-    var until = timespec(CLOCK_MONOTONIC, in: nanoseconds)
+    var until = timespec(CLOCK_MONOTONIC, in: min(nanoseconds, Condition.longestSleep))
     pthread_cond_timedwait(condition, lock.address, &until)
   }
 

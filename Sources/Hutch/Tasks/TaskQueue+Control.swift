@@ -102,7 +102,7 @@ extension TaskQueue {
     let left = end.left
     guard left > 0 else { return false }
     waiters += 1
-    if left == Int64.max { progress.wait(lock) } else { progress.wait(lock, nanoseconds: left) }
+    progress.wait(lock, nanoseconds: left)
     waiters -= 1
     return true
   }
