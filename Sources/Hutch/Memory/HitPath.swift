@@ -230,10 +230,7 @@ struct HitPath {
         : self.miss(key, keySize, localHash, spot, isAccess: isAccess)
     }
     guard let route = lock.shard.pointee.entries.table.route(localHash) else { return miss() }
-    var isAbsent = false
-    guard let place = lock.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
-      return isAbsent ? miss() : search(spot)
-    }
+    guard let place = lock.shard.pointee.entries.table.guess(route) else { return miss() }
     let word = place.word
     if _fastPath(!word.isTimed), let block = word.blockIfAny {
       block.prefetchValue()

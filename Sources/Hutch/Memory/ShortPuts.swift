@@ -128,11 +128,9 @@ extension Shard {
   private func placeShortly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ route: Table.Route
   ) -> Table.Place? {
-    var isAbsent = false
-    let place = entries.table.firstGuess(route, isAbsent: &isAbsent)
-    if isAbsent { return nil }
+    guard let place = entries.table.firstGuess(route) else { return nil }
     // The value's memory is asked for before the key's is read.
-    let block = place?.pointee.blockIfAny
+    let block = place.pointee.blockIfAny
     block?.prefetchValue()
     if block?.hasKey(key, keySize) ?? false { return place }
     return entries.table.find(Bytes(start: key, count: keySize), hash)

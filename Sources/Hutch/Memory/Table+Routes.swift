@@ -22,51 +22,35 @@ extension Table {
     return Route(index: at, segment: segment, tag: tag, home: segment.home(tag))
   }
 
-  /// The first word that may be a value's entry of this hash, in its home line or, if that is full,
-  /// in the next one; nearly always it is, and has been found without a loop. Nil and `isAbsent`:
-  /// there is none.
+  /// The first word that may be a value's entry of this hash; nearly always it is, and has been
+  /// found in the home line or the next one, without a loop. Nil: there is no entry.
   @inline(__always)
-  func guess(_ route: Route, isAbsent: inout Bool) -> Place? {
+  func guess(_ route: Route) -> Place? {
     let line = route.segment.line(route.home)
     let matches = Matches(line, tag: route.tag, kind: 0)
     if _fastPath(!matches.isEmpty) { return matches.first(of: line) }
-    if Table.hasEnd(line) {
-      isAbsent = true
-      return nil
-    }
+    if Table.hasEnd(line) { return nil }
     let second = route.segment.line(Table.next(route.home, route.segment))
     let others = Matches(second, tag: route.tag, kind: 0)
     if _fastPath(!others.isEmpty) { return others.first(of: second) }
-    isAbsent = Table.hasEnd(second) || hasNone(route, behind: second)
-    return nil
+    return Table.hasEnd(second) ? nil : laterGuess(route)
   }
 
-  /// Whether no word behind a full line, which is not the home line, may be a value's entry.
   @inline(never)
   @_optimize(speed)
-  private func hasNone(_ route: Route, behind line: Line) -> Bool {
-    var at = Int(truncatingIfNeeded: UInt(bitPattern: line - route.segment.words) &>> 3)
-    repeat {
-      at = Table.next(at, route.segment)
-      let line = route.segment.line(at)
-      if !Matches(line, tag: route.tag, kind: 0).isEmpty { return false }
-      if Table.hasEnd(line) { return true }
-    } while at != route.home
-    return true
-  }
+  private func laterGuess(_ route: Route) -> Place? { firstGuess(route) }
 
-  /// The same, on whatever line that word is.
+  /// The same, with a loop alone.
   @inline(__always)
-  func firstGuess(_ route: Route, isAbsent: inout Bool) -> Place? {
+  func firstGuess(_ route: Route) -> Place? {
     var at = route.home
     repeat {
       let line = route.segment.line(at)
       let matches = Matches(line, tag: route.tag, kind: 0)
       if !matches.isEmpty { return matches.first(of: line) }
-      if Table.hasEnd(line) { break }
+      if Table.hasEnd(line) { return nil }
       at = Table.next(at, route.segment)
     } while at != route.home
-    isAbsent = true
     return nil
   }
 
