@@ -40,11 +40,6 @@ private func shortOptions(_ options: UnsafePointer<hutch_put_options>) -> ShortO
     timeToLive: given.time_to_live)
 }
 
-@inline(never)
-private func end(of timeToLive: Int64, from now: Int64) -> Int64 {
-  Record.end(of: timeToLive, from: now)
-}
-
 /// Nil: the put needs the slow path, and nothing has been done.
 @inline(__always)
 private func puttingShortly(
@@ -70,7 +65,7 @@ private func puttingShortly(
     let now = path.now
     let entry = ShortEntry(
       key: key, keySize: key_size, value: value, valueSize: value_size, extended: given.extended,
-      expires: _fastPath(given.timeToLive == 0) ? 0 : end(of: given.timeToLive, from: now))
+      expires: _fastPath(given.timeToLive == 0) ? 0 : Record.end(of: given.timeToLive, from: now))
     switch tier.putShortly(entry, hash, at: now) {
     case .done:
       return _slowPath(tier.mayDivide || tier.wantsUpkeep)

@@ -220,9 +220,7 @@ struct Adaptive: ~Copyable {
     sparing spared: Slot, _ entries: borrowing Entries, _ ahead: UnsafeMutablePointer<LookAhead>?
   ) -> Victim? {
     let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries, ahead)
-    if ahead == nil, let victim {
-      entries.lookAhead(to: entries.link(victim.slot).pointee.newer)
-    }
+    if ahead == nil, let victim { entries.lookAhead(from: victim.slot) }
     return victim
   }
 
@@ -247,7 +245,8 @@ extension Entries {
   /// The order of victims is known: the words of the next, and the slot of the one after, are
   /// asked for while there is time.
   @inline(__always)
-  func lookAhead(to next: Slot) {
+  func lookAhead(from victim: Slot) {
+    let next = newer(victim)
     if next.isNone { return }
     table.prefetch(UInt64(slab[next].pointee.hash) &<< 32)
     let after = newer(next)

@@ -232,7 +232,7 @@ struct Policy: ~Copyable {
     if let ahead {
       ahead.pointee.prefetch(after: slot, entries)
     } else {
-      entries.lookAhead(to: entries.links(slot).pointee.newer)
+      entries.lookAhead(from: slot)
     }
     return Victim(slot: slot, place: entries.place(of: slot))
   }

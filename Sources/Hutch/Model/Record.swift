@@ -158,6 +158,7 @@ extension Record {
 
   /// The `expires` of an entry whose own time to live begins now. One nanosecond has passed when
   /// the call returns, which a clock that is read in steps of milliseconds does not show.
+  @inline(never)
   static func end(of timeToLive: Int64, from now: Int64) -> Int64 {
     switch timeToLive {
     case 0, never: timeToLive
