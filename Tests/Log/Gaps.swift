@@ -16,12 +16,15 @@ extension LogStore {
 private enum Change: Int, CaseIterable { case replaced, removed, untouched }
 
 /// What happens to the segment of that change while the index is being made. `usedTwice`: the power
-/// goes once more after that.
-private enum Gap: Int, CaseIterable { case used, usedTwice, passed }
+/// goes once more after that. `usedAgain`: the power goes once more when the index has been made,
+/// and what that has noted of the kept entry is not on the disk. `passedBefore`: the same, and the
+/// cleaner has passed the change before the first loss of power, which the log says.
+private enum Gap: Int, CaseIterable { case used, usedTwice, usedAgain, passed, passedBefore }
 
 /// A kept entry changes after the last checkpoint. After the loss of power the log has a gap there.
 private func checkGap(_ change: Change, _ gap: Gap) {
   let isTwice = gap == .usedTwice
+  let isPassed = gap == .passed || gap == .passedBefore
   let scratch = Scratch("gap")
   libraryRandom = Random(5)
   let now = LogStore.moment()
@@ -42,20 +45,31 @@ private func checkGap(_ change: Change, _ gap: Gap) {
   for _ in 0..<2 { _ = store!.round(key, at: now, isAccess: true) }
   while !(store!.match(key)?.seat.isKept ?? true) { putOther() }
   // A checkpoint ends in the segment of the change, if that is the one that is passed in part.
-  if gap == .passed { fillSegment() }
+  if isPassed { fillSegment() }
   guard let kept = store!.match(key) else { fail("the entry is not kept") }
   trying { () throws(Failure) in check(try store!.writeCheckpoint(), "no checkpoint") }
 
-  if gap != .passed { fillSegment() }
+  if !isPassed { fillSegment() }
   let changed = store!.end
   switch change {
   case .replaced: store!.put(key, 2, at: now)
   case .removed: store!.remove(key, at: now)
   case .untouched: putOther()
   }
-  if let trailer = store!.trailer(kept.entry) { SharedWords.store(trailer + 8, 0) }
+  let address = kept.entry.address
+  guard let trailer = store!.trailer(kept.entry) else { fail("the entry is not kept") }
+  let origin = SharedWords.load(trailer)
+  SharedWords.store(trailer + 8, 0)
+  func passIt() {
+    while store!.words.load(IndexAt.cleaning) <= changed { putOther() }
+    check(store!.seat(of: changed) != nil, "the segment has gone")
+  }
   // The cleaner comes to these before it comes to the newest one.
   for _ in 0..<3 { fillSegment() }
+  if gap == .passedBefore {
+    passIt()
+    store!.remove(1, at: now)
+  }
   putOther()
   let last = (other - 1) * 16
   store = nil
@@ -66,14 +80,13 @@ private func checkGap(_ change: Change, _ gap: Gap) {
   func rebuild() -> Bool {
     trying { () throws(Failure) in try store!.rebuild(&work, at: now) }
   }
-  if !isTwice {
+  if !isTwice && gap != .passedBefore {
     // The newest segment.
     while store!.round(last, at: now) < 0 { check(rebuild(), "the last entry is lost") }
   }
   if gap == .passed {
-    while store!.words.load(IndexAt.cleaning) <= changed { putOther() }
-    check(store!.seat(of: changed) != nil, "the segment has gone")
-  } else if change != .untouched || isTwice {
+    passIt()
+  } else if gap != .passedBefore && (change != .untouched || isTwice) {
     while store!.seat(of: changed) != nil { putOther() }
     if isTwice { for _ in 0..<2 { fillSegment() } }
   }
@@ -98,6 +111,21 @@ private func checkGap(_ change: Change, _ gap: Gap) {
   } else if gap == .used {
     check(found == 1, "a kept entry is lost")
   }
+  guard gap == .usedAgain || gap == .passedBefore else { return }
+  if let seat = store!.seat(of: address), let entry = store!.entry(seat, address),
+    let trailer = store!.trailer(entry)
+  {
+    SharedWords.store(trailer, origin)
+    SharedWords.store(trailer + 8, 0)
+  }
+  store = nil
+  loseIndex(scratch.path)
+  store = LogStore.openAt(scratch.path, nil)
+  work = LogRebuild()
+  while rebuild() {}
+  check(
+    change == .untouched || store!.round(key, at: now) != 1,
+    "the next recovery finds an older value; change, gap", change.rawValue, gap.rawValue)
 }
 
 /// log_tests gaps

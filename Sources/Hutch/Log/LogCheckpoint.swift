@@ -37,7 +37,10 @@ final class LogCheckpoint {
     static let lostTo = 23
     static let version = 24
     static let bootOffset = 25
-    static let count = 26
+    /// Of a recovery's own checkpoint, and of those before its entries have their slots: as in the
+    /// index.
+    static let certainFrom = 26
+    static let count = 27
   }
 
   static let name = LeftOvers.checkpoint
@@ -46,7 +49,7 @@ final class LogCheckpoint {
   private static let placeSize = 1 << 20
 
   /// `At.count` words.
-  private var head = InlineArray<26, UInt64>(repeating: 0)
+  private var head = InlineArray<27, UInt64>(repeating: 0)
   private var seats = GrowingArray<UInt64>()
 
   init() { self[At.magic] = LogCheckpoint.magic }

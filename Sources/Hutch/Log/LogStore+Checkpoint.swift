@@ -178,6 +178,7 @@ extension LogStore {
     checkpoint[At.keptFrom] = from(.kept)
     checkpoint[At.lostFrom] = words.load(IndexAt.lostFrom)
     checkpoint[At.lostTo] = words.load(IndexAt.lostTo)
+    checkpoint[At.certainFrom] = words.load(IndexAt.certainFrom)
     checkpoint[At.version] = words.load(IndexAt.versions)
     checkpoint[At.bootOffset] = words.load(IndexAt.bootOffset)
     var failure: Failure?

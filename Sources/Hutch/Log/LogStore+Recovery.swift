@@ -204,11 +204,11 @@ extension LogStore {
     let isFirst = checkpoint[At.lostTo] == 0
     set(IndexAt.lostFrom, isFirst ? tail.end : min(checkpoint[At.lostFrom], tail.end))
     set(IndexAt.lostTo, start(of: next))
-    // The checkpoint of another recovery does not say what became of kept entries before its loss.
-    let certainFrom =
-      isFirst ? checkpoint[At.end] : max(checkpoint[At.newFrom], tail.floor, segmentUnits)
-    // What replaced or removed a kept entry is not met where the cleaner had passed it. 0: never.
-    set(IndexAt.certainFrom, tail.newFrom > certainFrom ? 0 : certainFrom)
+    // What replaced or removed a kept entry is not met where the cleaner had passed it. 0: never. A
+    // recovery that was not certain has told the kept entries so, but its checkpoint is of before.
+    let known = checkpoint[isFirst ? At.end : At.certainFrom]
+    let certainFrom = max(known, tail.floor)
+    set(IndexAt.certainFrom, known == 0 || tail.newFrom > certainFrom ? 0 : certainFrom)
     let version = max(words.load(IndexAt.versions), checkpoint[At.version], tail.version)
     set(IndexAt.versions, min(version, 1 << 62) + 1)
   }
