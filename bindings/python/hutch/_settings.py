@@ -1,26 +1,21 @@
-"""The options of an opening as numbers of hutch_options. It imports little: see _units."""
-
-from __future__ import annotations
-
-from ._limits import numbers_of
-from ._units import limit_duration, limit_size, named, nanoseconds, uint32, uint64
+"""The options of an opening as numbers of hutch_options. It imports little: see _cache."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-WRITE_POLICIES: dict[str | None, int] = {
+WRITE_POLICIES: "dict[str | None, int]" = {
     None: 0,
     "through": 1,
     "memory": 2,
     "disk": 3,
     "on_eviction": 4,
 }
-PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
-_SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
-_POLICIES: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
-_CHOICES: dict[str, dict[str | None, int]] = {
+PRIORITIES: "dict[str | None, int]" = {"low": -1, "default": 0, "high": 1}
+_SHRINK: "dict[str | None, int]" = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
+_POLICIES: "dict[str | None, int]" = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
+_CHOICES: "dict[str, dict[str | None, int]]" = {
     "storage": {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4},
     "policy": _POLICIES,
     "disk_policy": _POLICIES,
@@ -33,16 +28,25 @@ _CHOICES: dict[str, dict[str | None, int]] = {
 _CHECKSUMS = {True: 1, False: 2}
 _FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16, "ages_on_trim": 64}
 NO_THREADS = 8
-_NUMBERS = {
-    "low_water": uint32,
-    "inline_threshold": limit_size,
-    "workers": uint32,
-    "queue_length": uint64,
-    "close_deadline": nanoseconds,
-}
+_NUMBERS = "low_water", "inline_threshold", "workers", "queue_length", "close_deadline"
 
 
-def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:
+def _number(name: str, given: "Any") -> int:
+    from ._units import limit_duration, limit_size, named, nanoseconds, uint32, uint64
+
+    units = {
+        "low_water": uint32,
+        "inline_threshold": limit_size,
+        "workers": uint32,
+        "queue_length": uint64,
+        "close_deadline": nanoseconds,
+        "time_to_live": limit_duration,
+        "time_to_idle": limit_duration,
+    }
+    return named(name, units[name], given)
+
+
+def choice(what: str, chosen: "str | None", table: "Mapping[str | None, int]") -> int:
     """The number of a choice by name. ValueError: the table has no such name."""
     try:
         return table[chosen]
@@ -53,7 +57,7 @@ def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> in
         ) from None
 
 
-def named_of(options: Any) -> dict[str, Any]:
+def named_of(options: "Any") -> "dict[str, Any]":
     """The choices and flags of a hutch_options, by their names in Python."""
     names: dict[str, Any] = {
         name: next(chosen for chosen, number in table.items() if number == getattr(options, name))
@@ -62,29 +66,29 @@ def named_of(options: Any) -> dict[str, Any]:
     return {**names, **{name: bool(options.flags & flag) for name, flag in _FLAGS.items()}}
 
 
-def changes_of(chosen: Mapping[str, Any]) -> dict[str, int]:
+def changes_of(chosen: "Mapping[str, Any]") -> "dict[str, int]":
     """As settings_of, for some of the options alone. None, and a choice of None, is not set."""
     changes = {}
     for name, value in chosen.items():
         if name in _CHOICES:
             changes[name] = choice(name, value, _CHOICES[name])
         elif value is not None:
-            changes[name] = named(name, _NUMBERS[name], value)
+            changes[name] = _number(name, value)
     if changes.get("workers") == 0:
         raise ValueError("workers is at least 1: an open cache keeps its threads")
     return changes
 
 
-def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
+def settings_of(chosen: "Mapping[str, Any]") -> "dict[str, int]":
     """The fields of hutch_options that the options of a Cache set, by name ("memory.cost").
 
     Options that are objects are left out.
     """
     settings = {name: choice(name, chosen[name], table) for name, table in _CHOICES.items()}
     settings["checksums"] = _CHECKSUMS[bool(chosen["checksums"])]
-    for name, number in _NUMBERS.items():
+    for name in _NUMBERS:
         if chosen[name] is not None:
-            settings[name] = named(name, number, chosen[name])
+            settings[name] = _number(name, chosen[name])
     settings["flags"] = sum(flag for name, flag in _FLAGS.items() if chosen[name])
     if settings.get("workers") == 0:
         settings["flags"] |= NO_THREADS
@@ -95,8 +99,10 @@ def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
     for tier in ("memory", "disk"):
         for name in ("time_to_live", "time_to_idle"):
             if chosen[name] is not None:
-                settings[f"{tier}.{name}"] = named(name, limit_duration, chosen[name])
+                settings[f"{tier}.{name}"] = _number(name, chosen[name])
         if chosen[tier] is not None:
+            from ._limits import numbers_of
+
             for name, limit in numbers_of(tier, chosen[tier]).items():
                 settings[f"{tier}.{name}"] = limit
     return settings
