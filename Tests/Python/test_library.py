@@ -8,9 +8,8 @@ from pathlib import Path
 
 import hutch
 import pytest
-from hutch import _accelerator, _base, _library
-from hutch._async import AsyncEntries
-from hutch._entries import SlowEntries
+from hutch import _accelerator, _cache, _library
+from hutch._control import Control
 from processes import PACKAGE, finished, run
 
 SHOW = "import hutch._library as l; print(l.lib._name)"
@@ -115,6 +114,28 @@ def test_a_cache_is_opened_and_used_without_ctypes(tmp_path: Path):
 
 
 @pytest.mark.skipif(_accelerator.module is None, reason="ctypes opens it")
+@pytest.mark.parametrize("options", ["", "sys.argv[1]", "sys.argv[1], storage='mixed'"])
+def test_an_opening_imports_few_modules(options: str, tmp_path: Path):
+    """A module takes as long as the opening of a cache in memory. What the handlers of forks refer
+    to is there to the interpreter's end, which takes longer with each module."""
+    output = run(
+        f"""
+        import sys
+        import hutch
+        cache = hutch.Cache({options})
+        cache["a"] = 1
+        assert cache["a"] == 1
+        print(*sorted(name for name in sys.modules if name.startswith(("hutch.", "__future__"))))
+        kept = [name for name, kept in vars(hutch._process).items() if type(kept) is type(sys)]
+        print(*(name for name in kept if not name.startswith("_")))
+        """,
+        tmp_path / "cache",
+    )
+    modules = ["_accelerator", "_cache", "_fast", "_process", *["_settings"] * ("mixed" in options)]
+    assert output == " ".join(f"hutch.{name}" for name in modules) + "\n\n"
+
+
+@pytest.mark.skipif(_accelerator.module is None, reason="ctypes opens it")
 def test_clocks_codecs_serializers_and_values_need_no_ctypes(tmp_path: Path):
     output = run(
         """
@@ -148,12 +169,12 @@ def test_clocks_codecs_serializers_and_values_need_no_ctypes(tmp_path: Path):
 
 @pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
 def test_every_call_of_the_bases_is_known_before_they_are_there():
-    kinds = [*SlowEntries.__mro__, *AsyncEntries.__mro__]
+    kinds = Control.__mro__
     calls = {name for kind in kinds if kind is not object for name in vars(kind)}
     of_every_class = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"}
     # What Cache has, and what is the same in every class.
     own = {"_now", "__eq__", "__hash__", "__static_attributes__", "__firstlineno__", "__slots__"}
-    assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_base._LATER)
+    assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_cache._LATER)
 
 
 @pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
@@ -161,10 +182,10 @@ def test_an_interrupt_while_the_bases_come():
     """Ctrl-C at any line of the step that completes the class: the next call does the rest."""
     code = """
         import os, sys, hutch
-        from hutch import _async, _base, _entries
+        from hutch import _cache, _control
 
         def interrupt(frame, event, argument):
-            if frame.f_code is not _base.complete.__code__:
+            if frame.f_code is not _cache.complete.__code__:
                 return None
             passed.append(frame.f_lineno)
             if len(passed) == last:

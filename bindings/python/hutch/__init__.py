@@ -146,9 +146,9 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 def _end() -> None:
     # Registered now, so that it runs after the handlers of a program that imports the package
     # first. They may use caches.
-    ending = globals().get("_ending")
-    if ending is not None:
-        ending.end()
+    process = globals().get("_process")
+    if process is not None:
+        process.end()
 
 
 def __getattr__(name: str) -> object:

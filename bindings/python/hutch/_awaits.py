@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._codec import Key
 from ._entries import SlowEntries
-from ._imports import hint
+from ._process import hint
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec

@@ -1,71 +1,120 @@
-"""The cache."""
+"""The cache.
 
-from __future__ import annotations
+With the accelerator a Cache begins with its calls alone. All other calls are Control's, which needs
+ctypes and most of the package: to import that takes twenty times as long as to open a cache.
+Control becomes a base of Cache when the first of its calls is looked up, when the accelerator meets
+a call of no common kind, or when there is a subclass.
+
+A program waits for the modules that every opening imports: this one, _accelerator and _process. To
+find and read a module takes longer than to run it, so these are few. They do not import __future__,
+which is a module too: annotations are texts. Functions import what only they need.
+"""
 
 import os
 import sys
+from _collections_abc import MutableMapping
 
 from . import _accelerator
-from ._base import Entries
-from ._ending import forget_open, note_open
-from ._imports import hint
-from ._paths import directory_bytes
+from ._accelerator import directory_bytes
+from ._process import forget_open, hint, note_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
     from ._codec_hook import Codec
+    from ._control import Control
     from ._events import EventKind, Listener, Listening
     from ._queues import Queue
-    from ._records import CacheLimits, CacheOptions
     from ._serializers import Serializer
     from ._tier_view import TierView
     from ._types import Clock, Limits, Path
     from ._units import Seconds
+
+elif _accelerator.module is None:
+    from . import _logs as _logs  # From the first cache on, warnings go to logging.
+    from ._control import Control
+
 else:
-    hint(
-        globals(), "Any", "CacheLimits", "CacheOptions", "Callable", "Clock", "Codec", "EventKind",
-        "Limits", "Listener", "Listening", "Path", "Queue", "Seconds", "Serializer", "TierView",
-        "TracebackType",
+    from _thread import RLock
+
+    # Held while Control is imported. A fork waits for it: in the child the thread that imports
+    # would not be there, nor would it ever release the locks that imports have. The handlers of
+    # _process were registered before, so a fork takes this lock first.
+    _completing = RLock()
+    os.register_at_fork(
+        before=_completing.acquire,
+        after_in_parent=_completing.release,
+        after_in_child=_completing.release,
     )
-    if _accelerator.module is None:
-        from . import _logs as _logs  # From the first cache on, warnings go to logging.
 
-# A cache is opened, used and closed without ctypes and without most of the package, where the
-# accelerator can do it: each function imports what it needs, so that a program starts soon.
+    def complete() -> None:
+        """Give Cache its base Control, and the accelerator its functions for calls of other kinds."""
+        with _completing:
+            from . import _control
+            from ._errors import check
 
-class _Once:
-    """An attribute that is made when it is first used. functools takes long to import."""
+            # Ctrl-C may end this at any step: the next call repeats them.
+            if _control.Control not in Cache.__bases__:
+                _accelerator.module.set_up(_control.Control, check)
+                Cache.__bases__ = (_accelerator.Fast, _control.Control)
 
-    def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
-        self._name = name
-        self._make = make
+    def _pointer(cache: "Any") -> "Any":
+        """The handle, for ctypes. An opening by ctypes sets it."""
+        from ._opening import pointer_to
 
-    def __get__(self, instance: Any, owner: Any) -> Any:
-        if instance is None:
-            return self
-        return instance.__dict__.setdefault(self._name, self._make(instance))
+        return pointer_to(cache._handle())
 
+    def _forms(cache: "Any") -> "Any":
+        """How values become bytes. An opening by ctypes sets it."""
+        from ._serializers import forms_of
 
-def _pointer(cache: Any) -> Any:
-    """The handle, for ctypes. An opening by ctypes sets it."""
-    from ._opening import pointer_to
+        return forms_of(cache._options["serializer"])
 
-    return pointer_to(cache._handle())
+    _MAKERS = {"_pointer": _pointer, "_forms": _forms}
 
+    class _Later(str):
+        """The name of an attribute that is there later: a call of Control, or what one makes."""
 
-def _forms(cache: Any) -> Any:
-    """How values become bytes. An opening by ctypes sets it."""
-    from ._serializers import forms_of
+        __slots__ = ()
 
-    return forms_of(cache._options["serializer"])
+        def __get__(self, instance: "Any", owner: "Any") -> "Any":
+            make = _MAKERS.get(self)
+            if make is None:
+                complete()
+                return getattr(owner if instance is None else instance, self)
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(str(self), make(instance))
+
+    _LATER = """
+__aiter__ __iter__ __reversed__ _as_stored _ask _counter _items _put_each
+_put_object _read _steps _walk _write aadd acheck aclear acompare_and_swap acontains acopy_to
+acost acount add adecr adelete adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo
+ainfos aitems akeys aload amaintain anotify apath apeekitem apin apop apopitem aput aput_file
+aput_many aread aremove_prefix aremove_tagged areplace aset aset_limits aset_many aset_options
+asetdefault astats atouch atrim aupdate avalue_bytes avalues avolume awriter check clear
+compare_and_swap copy_to cost count delete delete_many delete_object each entry expire flush
+get_many hold_files info infos items keys limits load maintain memoize notify objects options path
+peekitem pop popitem put put_file put_many queue read remove_prefix remove_tagged replace resume
+set_limits set_many set_options setdefault stats suspend touch trim update value_bytes values
+volume writer
+""".split()
+
+    class Control:
+        """Stands for Control until that is there."""
+
+        locals().update({name: _Later(name) for name in _LATER})
+
+        def __init_subclass__(cls, **more: "Any") -> None:
+            super().__init_subclass__(**more)
+            if cls.__module__ != __name__:
+                complete()
 
 
 @_accelerator.adopt
-class Cache(Entries):
+class Cache(_accelerator.Fast, Control):
     """A cache: a memory tier above a directory, or in memory only.
 
         with hutch.Cache("/var/tmp/thumbnails") as cache:
@@ -161,43 +210,40 @@ class Cache(Entries):
     """
 
     # Of an opening by ctypes: what closes the cache when it is collected, and its number.
-    _closing: Any = None  # A weakref.finalize.
+    _closing: "Any" = None  # A weakref.finalize.
     _number: int
-
-    _pointer: Any = _Once("_pointer", _pointer)
-    _forms: Any = _Once("_forms", _forms)
 
     def __init__(
         self,
-        directory: Path | None = None,
+        directory: "Path | None" = None,
         *,
-        memory: Limits | None = None,
-        disk: Limits | None = None,
-        time_to_live: Seconds | None = None,
-        time_to_idle: Seconds | None = None,
-        storage: str | None = None,
-        policy: str | None = None,
-        disk_policy: str | None = None,
-        sharing: str | None = None,
-        inline_threshold: int | None = None,
-        write_policy: str | None = None,
-        durability: str | None = None,
+        memory: "Limits | None" = None,
+        disk: "Limits | None" = None,
+        time_to_live: "Seconds | None" = None,
+        time_to_idle: "Seconds | None" = None,
+        storage: "str | None" = None,
+        policy: "str | None" = None,
+        disk_policy: "str | None" = None,
+        sharing: "str | None" = None,
+        inline_threshold: "int | None" = None,
+        write_policy: "str | None" = None,
+        durability: "str | None" = None,
         checksums: bool = True,
-        codec: Codec | None = None,
-        serializer: Serializer | None = None,
+        codec: "Codec | None" = None,
+        serializer: "Serializer | None" = None,
         objects: bool = False,
         network_directory: bool = False,
         disk_optional: bool = False,
         nonempty: bool = False,
         ages_on_trim: bool = False,
-        on_memory_warning: str | None = None,
-        on_background: str | None = None,
-        low_water: int | None = None,
-        workers: int | None = None,
-        queue_length: int | None = None,
-        queue: Queue | None = None,
-        close_deadline: Seconds | None = None,
-        clock: Clock | None = None,
+        on_memory_warning: "str | None" = None,
+        on_background: "str | None" = None,
+        low_water: "int | None" = None,
+        workers: "int | None" = None,
+        queue_length: "int | None" = None,
+        queue: "Queue | None" = None,
+        close_deadline: "Seconds | None" = None,
+        clock: "Clock | None" = None,
     ) -> None:
         chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
         self._options = chosen
@@ -214,7 +260,7 @@ class Cache(Entries):
 
         open_with(self, directory, path, chosen)
 
-    def _open_without_ctypes(self, path: bytes | None) -> bool:
+    def _open_without_ctypes(self, path: "bytes | None") -> bool:
         """False: the opening has failed, or it takes ctypes; nothing is open."""
         if self._has_object_codec:
             return False
@@ -259,14 +305,14 @@ class Cache(Entries):
 
             check_closed(self, status)
 
-    def __enter__(self) -> Cache:
+    def __enter__(self) -> "Cache":
         return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        kind: "type[BaseException] | None",
+        error: "BaseException | None",
+        trace: "TracebackType | None",
     ) -> None:
         self.close()
 
@@ -276,18 +322,18 @@ class Cache(Entries):
 
         await in_thread(self.close)
 
-    async def __aenter__(self) -> Cache:
+    async def __aenter__(self) -> "Cache":
         return self
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        kind: "type[BaseException] | None",
+        error: "BaseException | None",
+        trace: "TracebackType | None",
     ) -> None:
         await self.aclose()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> "tuple[Any, ...]":
         """A pickled cache is opened again, by its directory and options. The attributes that others
         have given it come with it, and the __init__ of a subclass is not called."""
         from ._copies import parts_of
@@ -304,7 +350,7 @@ class Cache(Entries):
         return clock()
 
     @property
-    def directory(self) -> str | None:
+    def directory(self) -> "str | None":
         """The directory as it was given, as a str; None for a cache in memory."""
         from ._library import lib
 
@@ -312,7 +358,7 @@ class Cache(Entries):
         return None if path is None else os.fsdecode(path)
 
     @property
-    def memory(self) -> TierView:
+    def memory(self) -> "TierView":
         """The memory tier as a cache of its own.
 
         set stores in memory and removes the entry on disk; get, in and info see
@@ -324,7 +370,7 @@ class Cache(Entries):
         return TierView(self, Tier.MEMORY)
 
     @property
-    def disk(self) -> TierView:
+    def disk(self) -> "TierView":
         """The disk tier as a cache of its own. NoDiskTierError: there is none.
 
         set stores on disk and removes the copy in memory; get, in and info see the
@@ -340,29 +386,7 @@ class Cache(Entries):
         except UnsupportedError as error:
             raise NoDiskTierError(*error.args) from None
 
-    def suspend(self) -> None:
-        """Start no background work until resume; each suspend needs a resume of its own."""
-        from ._errors import check
-        from ._library import lib
-
-        check(lib.hutch_suspend(self._pointer))
-
-    def resume(self) -> None:
-        """Continue after suspend. InvalidArgumentError: the cache is not suspended."""
-        from ._errors import check
-        from ._library import lib
-
-        check(lib.hutch_resume(self._pointer))
-
-    def maintain(self, seconds: Seconds | None = None) -> None:
-        """Do the work that is due, on this thread, for at most about this long. None: all."""
-        from ._errors import check
-        from ._library import lib
-        from ._units import nanoseconds
-
-        check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
-
-    def listen(self, function: Listener, kinds: EventKind | None = None) -> Listening:
+    def listen(self, function: "Listener", kinds: "EventKind | None" = None) -> "Listening":
         """Call a function for each event of these kinds (None: of all), until the listener's
         end or the block's.
 
@@ -388,113 +412,18 @@ class Cache(Entries):
 
         return Listening(self, function, EventKind.ALL if kinds is None else kinds)
 
-    def queue(self) -> Queue:
-        """The queue on which the cache's awaited calls run; it also runs functions of yours.
-
-        The close of the cache ends it, unless it is the one that the cache was opened with.
-        """
-        from ._queues import Queue
-
-        return Queue._of(self._pointer)
-
-    def limits(self) -> CacheLimits:
-        """The limits in force."""
-        from ctypes import byref
-
-        from . import _structs
-        from ._errors import check
-        from ._library import lib
-        from ._records import CacheLimits
-
-        limits = _structs.CacheLimits()
-        check(lib.hutch_limits(self._pointer, byref(limits)))
-        return CacheLimits._of(limits)
-
-    def set_limits(self, *, memory: Limits | None = None, disk: Limits | None = None) -> None:
-        """Change limits of an open cache. On return, entries above a new limit are evicted."""
-        from ._opening import set_limits
-
-        set_limits(self, {"memory": memory, "disk": disk})
-
-    def options(self) -> CacheOptions:
-        """The options in force, whatever has set them: this opening, the directory, a change."""
-        from ctypes import byref
-
-        from . import _structs
-        from ._errors import check
-        from ._library import lib
-        from ._records import CacheOptions
-
-        options = _structs.Options()
-        check(lib.hutch_get_options(self._pointer, byref(options)))
-        return CacheOptions._of(options)
-
-    def set_options(
-        self,
-        *,
-        policy: str | None = None,
-        disk_policy: str | None = None,
-        workers: int | None = None,
-        on_memory_warning: str | None = None,
-        on_background: str | None = None,
-        low_water: int | None = None,
-    ) -> None:
-        """Change options of an open cache; None: as it is. See Cache for their meaning.
-
-        With another policy, the entries in memory stay. UnsupportedError: workers, of a cache
-        without threads.
-        """
-        from ._opening import set_options
-
-        chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
-        set_options(self, chosen)
-
-    async def aset_options(
-        self,
-        *,
-        policy: str | None = None,
-        disk_policy: str | None = None,
-        workers: int | None = None,
-        on_memory_warning: str | None = None,
-        on_background: str | None = None,
-        low_water: int | None = None,
-    ) -> None:
-        """As set_options, without blocking the event loop."""
-        from ._awaits import in_thread
-
-        await in_thread(
-            self.set_options,
-            policy=policy,
-            disk_policy=disk_policy,
-            workers=workers,
-            on_memory_warning=on_memory_warning,
-            on_background=on_background,
-            low_water=low_water,
-        )
-
-    async def amaintain(self, seconds: Seconds | None = None) -> None:
-        """As maintain, without blocking the event loop."""
-        from ._awaits import in_thread
-
-        await in_thread(self.maintain, seconds)
-
-    async def aset_limits(
-        self, *, memory: Limits | None = None, disk: Limits | None = None
-    ) -> None:
-        """As set_limits, without blocking the event loop."""
-        from ._awaits import in_thread
-
-        await in_thread(self.set_limits, memory=memory, disk=disk)
-
-
-def _before_fork() -> None:
-    from ._forks import before_fork
-
-    before_fork()
-
-
-if sys.version_info >= (3, 12):
-    os.register_at_fork(before=_before_fork)
 
 # The options of a cache, and their defaults.
-_OPTIONS: dict[str, Any] = dict(Cache.__init__.__kwdefaults__ or {})
+_OPTIONS: "dict[str, Any]" = dict(Cache.__init__.__kwdefaults__ or {})
+
+if not TYPE_CHECKING:
+    MutableMapping.register(Cache)
+    hint(
+        globals(), "Any", "Clock", "Codec", "EventKind", "Limits", "Listener", "Listening", "Path",
+        "Queue", "Seconds", "Serializer", "TierView", "TracebackType",
+    )
+    if _accelerator.module is not None:
+        Cache._pointer = _Later("_pointer")
+        Cache._forms = _Later("_forms")
+        # A program that has imported _logs has called hutch.log.
+        _accelerator.module.begin(complete, f"{__package__}._logs" not in sys.modules)

@@ -12,6 +12,7 @@ from ctypes import pointer
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from . import _structs
+from ._accelerator import path_bytes
 from ._awaiting import Take, awaited
 from ._awaits import AwaitedEntries, in_thread
 from ._callbacks import new_token
@@ -20,11 +21,10 @@ from ._codec import INT, Key, key_to_bytes
 from ._counters import INT64_MAX, INT64_MIN
 from ._errors import Error, Status, check
 from ._files import FILE_USE
-from ._imports import hint
 from ._library import lib
 from ._many import Failures, Pairs, array, by_kind, in_parts, long_name
 from ._options import put_options
-from ._paths import path_bytes
+from ._process import hint
 from ._serializers import Forms
 from ._tags import tag_of
 from ._units import Seconds, int64, own_duration, uint64

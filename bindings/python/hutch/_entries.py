@@ -12,7 +12,7 @@ from ._codec import Key, key_to_bytes
 from ._counters import Counters
 from ._errors import Status, check
 from ._files import Files
-from ._imports import hint
+from ._process import hint
 from ._library import lib
 from ._loads import Loads, load, load_options
 from ._many import Many

@@ -12,8 +12,8 @@ import enum
 from typing import Any
 
 from . import _structs
-from ._ending import pause_if_ended
 from ._library import lib
+from ._process import pause_if_ended
 
 
 class Status(enum.IntEnum):

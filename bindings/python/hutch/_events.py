@@ -19,8 +19,8 @@ from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
 from ._handles import Handle, Owner
-from ._imports import hint
 from ._library import lib
+from ._process import hint
 from ._records import Tier
 from ._serializers import Forms
 from ._values import decode

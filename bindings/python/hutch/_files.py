@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from . import _structs
+from ._accelerator import path_bytes
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._handles import Handle, release_with
-from ._imports import hint
 from ._library import lib
 from ._options import put_options
-from ._paths import path_bytes
+from ._process import hint
 from ._units import Seconds, uint64
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import _ending
+from . import _process
 from ._callbacks import finalizer
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _lasts: dict[int, _Last] = {}
 def _end(
     last: _Last,
     lasts: dict[int, _Last] = _lasts,
-    ending: Any = _ending,
+    process: Any = _process,
     cast: Callable[..., Any] = ctypes.cast,
     address_of: Callable[[Any], Any] = ctypes.c_void_p.from_buffer,
 ) -> None:
@@ -66,7 +66,7 @@ def _end(
         id(last)  # Here, or before, an interrupt is raised that has come.
     finally:
         lasts.pop(id(last), None)
-        if not ending.has_ended():
+        if not process.has_ended():
             handle = cast(last.pointer, type(last.pointer))
             address_of(last.pointer).value = None
             last.release(handle)

@@ -21,7 +21,7 @@ from ._awaits import in_thread
 from ._http_incoming import MOST_WAITING, Incoming
 from ._http_request import DownloadOptions, Path, RequestOptions, download_of, request_of
 from ._http_response import Cutter, Lines, Response, Task, respond
-from ._imports import hint
+from ._process import hint
 from .http import Session
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
-from ._imports import hint
+from ._process import hint
 from ._structs import Error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _http_library as h
 from ._handles import Handle
 from ._http_errors import BadResponse, Closed, HTTPError, check, failure
-from ._imports import hint
+from ._process import hint
 from ._structs import Error
 
 if TYPE_CHECKING:

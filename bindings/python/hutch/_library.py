@@ -1,6 +1,6 @@
 """Find libhutch, load it, and declare its functions: one line for each.
 
-_places.py says where it is looked for. If the accelerator has loaded it, it is the same one.
+_accelerator.py says where it is looked for. If the accelerator has loaded it, it is the same one.
 The package finds it when one of its names is first used: an ImportError comes then.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from . import _accelerator
 from . import _structs as s
+from ._accelerator import candidates
 from ._interpreters import shares_its_lock
-from ._places import candidates
 
 ABI_VERSION = 1
 """The HUTCH_ABI_VERSION of the headers that this package declares."""

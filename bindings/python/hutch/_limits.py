@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._imports import hint
+from ._process import hint
 from ._units import (
     limit_count,
     limit_duration,

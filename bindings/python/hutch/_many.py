@@ -11,7 +11,7 @@ from . import _structs
 from ._cbor import Unreadable
 from ._codec import Key, key_to_bytes
 from ._errors import Error, InvalidArgumentError, Status, check, described, failure
-from ._imports import hint
+from ._process import hint
 from ._library import lib
 from ._options import put_options
 from ._tags import tag_of

@@ -15,9 +15,9 @@ from . import _accelerator, _structs
 from ._callbacks import refuse_in_subinterpreter, release_of
 from ._codec import Key, key_to_bytes
 from ._errors import CorruptError, Status, check
-from ._imports import hint
 from ._library import lib
 from ._options import put_options
+from ._process import hint
 from ._units import Seconds
 
 if TYPE_CHECKING:

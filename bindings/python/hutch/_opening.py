@@ -11,18 +11,18 @@ from ctypes import byref, c_void_p, cast
 from typing import TYPE_CHECKING, Any
 
 from . import _structs
-from ._ending import forget_cache, forget_open, note_cache
+from ._accelerator import directory_bytes
 from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._handles import release_with
-from ._imports import hint
 from ._library import lib
 from ._limits import numbers_of
-from ._paths import directory_bytes
+from ._process import forget_cache, forget_open, hint, note_cache
 from ._serializers import Forms, forms_of
 from ._settings import changes_of, settings_of
 
 if TYPE_CHECKING:
     from ._cache import Cache
+    from ._control import Control
     from ._records import Tier
     from ._tier_view import TierView
     from ._types import Limits, Path
@@ -91,7 +91,7 @@ def _set(struct: Any, settings: dict[str, int]) -> None:
         setattr(getattr(struct, outer) if outer else struct, inner, number)
 
 
-def set_limits(cache: Cache, given: dict[str, Limits | None]) -> None:
+def set_limits(cache: Control, given: dict[str, Limits | None]) -> None:
     """Change limits of an open cache."""
     limits = _structs.CacheLimits()
     for tier, chosen in given.items():
@@ -100,7 +100,7 @@ def set_limits(cache: Cache, given: dict[str, Limits | None]) -> None:
     check(lib.hutch_set_limits(cache._pointer, byref(limits)))
 
 
-def set_options(cache: Cache, chosen: dict[str, Any]) -> None:
+def set_options(cache: Control, chosen: dict[str, Any]) -> None:
     """Change options of an open cache."""
     options = _structs.Options()
     _set(options, changes_of(chosen))

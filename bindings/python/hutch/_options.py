@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _structs
-from ._paths import path_bytes
+from ._accelerator import path_bytes
 from ._settings import WRITE_POLICIES, choice
 from ._tags import tag_to_bytes
 from ._units import named, nanoseconds, uint64

@@ -8,11 +8,11 @@ from typing import Any, Callable
 
 from . import _structs
 from ._callbacks import new_token
-from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, check
 from ._handles import Handle, release_with
 from ._library import lib
 from ._ports import Port
+from ._process import note_queue, pause_if_ended
 from ._settings import PRIORITIES, choice
 from ._tasks import (
     SLICE,

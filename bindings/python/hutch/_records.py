@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _structs
-from ._imports import hint
 from ._limits import TierLimits
+from ._process import hint
 from ._settings import NO_THREADS, named_of
 from ._units import seconds_of_limit, size_of_limit
 

@@ -17,8 +17,8 @@ from . import _structs
 from ._callbacks import callback, new_token, release_of, report
 from ._errors import Status, TimedOutError, check, failure
 from ._handles import Handle, release_with
-from ._imports import hint
 from ._library import lib
+from ._process import hint
 from ._settings import PRIORITIES, choice
 from ._units import nanoseconds
 

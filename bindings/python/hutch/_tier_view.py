@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 from . import _accelerator
-from ._base import Entries
-from ._imports import hint
+from ._control import Entries
+from ._process import hint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ else:
 
 
 @_accelerator.adopt
-class TierView(Entries):
+class TierView(_accelerator.Fast, Entries):
     """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
 
     Keeps its cache from being collected. After the cache's close: ClosedError.
@@ -39,3 +41,7 @@ class TierView(Entries):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self._cache, self._tier.name.lower())
+
+
+if not TYPE_CHECKING:
+    MutableMapping.register(TierView)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _structs
 from ._errors import check
-from ._imports import hint
 from ._library import lib
 from ._options import NOTIFICATIONS
+from ._process import hint
 from ._settings import choice
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import EXTENDED, SIZES, Key, key_from_bytes
 from ._errors import Status, check
-from ._imports import hint
 from ._library import lib
+from ._process import hint
 from ._serializers import Forms
 from ._tags import tag_of
 from ._values import decode, extended_of

@@ -50,7 +50,7 @@ from ._http_request import (
     text,
 )
 from ._http_response import Headers, Response, Task, respond
-from ._imports import hint
+from ._process import hint
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
