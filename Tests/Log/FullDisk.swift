@@ -149,6 +149,36 @@ private func removeKeptWithoutRoom(_ path: String) {
   check(found.close() == nil, "close")
 }
 
+/// The segment table needs a page, and the place that is given up for it waits for the readers of
+/// another process: no other segment goes meanwhile.
+private func keepSegmentsWithoutRoom(_ path: String) {
+  Scratch.empty(path)
+  let storage = LogStorage.openAt(path, .process, TierLimits(cost: 1_500_000))
+  let other = LogStorage.openAt(path, .process, TierLimits(cost: 1_500_000))
+  let store = storage.store!
+  let now = LogStore.moment()
+  let pages = UInt64(LogPages.pageSize / 8)
+  var key = 0
+  func put() -> Bool {
+    key += 1
+    return store.put(key, 0, at: now).outcome == .stored
+  }
+  repeat { _ = put() } while store.words.load(IndexAt.next) % pages != 0
+  let count = store.segmentCount
+  check(count > 10, "the log is short", count)
+  isFull = true
+  var refused = 0
+  for _ in 0..<3000 where !put() { refused += 1 }
+  isFull = false
+  check(refused > 2000, "there is room", refused)
+  check(store.hasWaitingPlaces, "no place waits for its readers")
+  check(store.segmentCount >= count - 1, "segments have gone for nothing", store.segmentCount)
+  check(put(), "a put is refused on a disk with room")
+  let report = trying { () throws(Failure) in try store.verify() }
+  check(report.isSound, "the store is not sound on a full disk")
+  for storage in [other, storage] { check(storage.close(lastVersion: 0) == nil, "close") }
+}
+
 /// A process dies after a store of a removal for which there is no room.
 func goThroughFullDisk(_ exploration: inout Exploration) -> Tally {
   let scratch = Scratch("full")
@@ -201,6 +231,7 @@ func fullDisk() -> Int32 {
     }
   }
   removeKeptWithoutRoom(scratch.path)
+  keepSegmentsWithoutRoom(scratch.path)
   print("\(request - 1) requests, \(refusedOpenings) openings and \(refusedPuts) puts refused")
   return refusedOpenings > 0 && refusedPuts > 0 ? 0 : 1
 }

@@ -176,8 +176,9 @@ extension LogStore {
       }
     }
     try makeSpare()
-    if segmentCount > 2, (try? nextNumber()) == nil {
-      // The table needs a page, and the disk has none: the spare segment makes room for it.
+    if segmentCount > 2, !hasWaitingPlaces, (try? nextNumber()) == nil {
+      // The table needs a page, and the disk has none: the spare segment makes room for it, once
+      // its place is given back. While one waits for its readers, no other segment goes for that.
       giveUpSpare()
       _ = try nextNumber()
       try makeSpare()
