@@ -177,6 +177,26 @@ def test_every_call_of_the_bases_is_known_before_they_are_there():
     assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_cache._LATER)
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        "told = pydoc.plain(pydoc.render_doc(hutch.Cache))",
+        "told = ''.join(f'{n}{inspect.signature(f)}' for n, f in inspect.getmembers(hutch.Cache,"
+        " inspect.isfunction))",
+        "mock.create_autospec(hutch.Cache); told = pydoc.plain(pydoc.render_doc(hutch.Cache))",
+    ],
+)
+def test_a_look_at_the_class_is_its_first_use(look: str):
+    run(
+        f"""
+        import inspect, pydoc, hutch
+        from unittest import mock
+        {look}
+        assert all(f"{{name}}(self" in told for name in ("keys", "limits", "aget", "close")), told
+        """
+    )
+
+
 @pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
 def test_an_interrupt_while_the_bases_come():
     """Ctrl-C at any line of the step that completes the class: the next call does the rest."""

@@ -59,6 +59,9 @@ else:
             if _control.Control not in Cache.__bases__:
                 _accelerator.module.set_up(_control.Control, check)
                 Cache.__bases__ = (_accelerator.Fast, _control.Control)
+                # help and inspect look at the bases that there were when they began.
+                for name in _LATER:
+                    setattr(Control, name, getattr(_control.Control, name))
 
     def _pointer(cache: "Any") -> "Any":
         """The handle, for ctypes. An opening by ctypes sets it."""
@@ -83,7 +86,7 @@ else:
             make = _MAKERS.get(self)
             if make is None:
                 complete()
-                return getattr(owner if instance is None else instance, self)
+                return getattr(Cache if instance is None else instance, self)
             if instance is None:
                 return self
             return instance.__dict__.setdefault(str(self), make(instance))
