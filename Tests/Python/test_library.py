@@ -232,6 +232,13 @@ def test_an_interrupt_while_the_bases_come():
     run(code)
 
 
+def test_a_cache_that_was_not_opened_says_so():
+    standing = hutch.Cache.__new__(hutch.Cache)
+    for call in len, hutch.Cache.limits, hutch.Cache.suspend, lambda cache: cache["a"]:
+        with pytest.raises(ValueError, match="not been opened"):
+            call(standing)
+
+
 def test_every_name_is_there():
     for name in hutch.__all__:
         assert getattr(hutch, name) is not None, name

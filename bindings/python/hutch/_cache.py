@@ -32,6 +32,43 @@ if TYPE_CHECKING:
     from ._types import Clock, Limits, Path
     from ._units import Seconds
 
+
+def _pointer(cache: "Any") -> "Any":
+    """The handle, for ctypes. An opening by ctypes sets it."""
+    from ._opening import pointer_to
+
+    return pointer_to(cache._handle())
+
+
+def _forms(cache: "Any") -> "Any":
+    """How values become bytes. An opening by ctypes sets it."""
+    from ._serializers import forms_of
+
+    return forms_of(cache._options["serializer"])
+
+
+_MAKERS = {"_pointer": _pointer, "_forms": _forms}
+
+
+class _Later(str):
+    """The name of an attribute that is there later: a call of Control, or what one makes."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: "Any", owner: "Any") -> "Any":
+        make = _MAKERS.get(self)
+        if make is None:
+            complete()
+            return getattr(Cache if instance is None else instance, self)
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(str(self), make(instance))
+
+
+if TYPE_CHECKING:
+
+    def complete() -> None: ...
+
 elif _accelerator.module is None:
     from . import _logs as _logs  # From the first cache on, warnings go to logging.
     from ._control import Control
@@ -62,34 +99,6 @@ else:
                 # help and inspect look at the bases that there were when they began.
                 for name in _LATER:
                     setattr(Control, name, getattr(_control.Control, name))
-
-    def _pointer(cache: "Any") -> "Any":
-        """The handle, for ctypes. An opening by ctypes sets it."""
-        from ._opening import pointer_to
-
-        return pointer_to(cache._handle())
-
-    def _forms(cache: "Any") -> "Any":
-        """How values become bytes. An opening by ctypes sets it."""
-        from ._serializers import forms_of
-
-        return forms_of(cache._options["serializer"])
-
-    _MAKERS = {"_pointer": _pointer, "_forms": _forms}
-
-    class _Later(str):
-        """The name of an attribute that is there later: a call of Control, or what one makes."""
-
-        __slots__ = ()
-
-        def __get__(self, instance: "Any", owner: "Any") -> "Any":
-            make = _MAKERS.get(self)
-            if make is None:
-                complete()
-                return getattr(Cache if instance is None else instance, self)
-            if instance is None:
-                return self
-            return instance.__dict__.setdefault(str(self), make(instance))
 
     _LATER = """
 __aiter__ __iter__ __reversed__ _as_stored _ask _counter _items _put_each
@@ -425,8 +434,8 @@ if not TYPE_CHECKING:
         globals(), "Any", "Clock", "Codec", "EventKind", "Limits", "Listener", "Listening", "Path",
         "Queue", "Seconds", "Serializer", "TierView", "TracebackType",
     )
+    Cache._pointer = _Later("_pointer")
+    Cache._forms = _Later("_forms")
     if _accelerator.module is not None:
-        Cache._pointer = _Later("_pointer")
-        Cache._forms = _Later("_forms")
         # A program that has imported _logs has called hutch.log.
         _accelerator.module.begin(complete, f"{__package__}._logs" not in sys.modules)
