@@ -24,10 +24,11 @@ import Synchronization
 /// back slots whose neighbours are idle (`Slab.shrink`). A value of 64 KB needs its room in one
 /// piece, and the hundreds of small entries that go for it leave as many holes. So the more room
 /// the holes have, the more lines of its table a put looks at: holes are closed as fast as they
-/// come, and the limit in force stays near the limit. A put of more than that, in a small tier of
-/// more than 4 KB, leaves so many holes that a few such puts in a row could come to a tenth of the
-/// limit. So it closes holes after each few entries that it evicts. At most the last large value is
-/// above that: it is in memory before the entries have gone.
+/// come, and the limit in force stays near the limit. A put that evicts more than a few entries
+/// leaves so many holes that such puts in a row could come to a fifth of the limit. So it closes
+/// holes after each few entries that it evicts: the more, the larger it is and the more holes there
+/// are. One of up to 64 KB allows for a few holes, which small puts close if it is one among such.
+/// At most the last large value is above that: it is in memory before the entries have gone.
 ///
 /// RESERVE. A put of the charge of hundreds of entries would evict as many at once. So the limit in
 /// force of a tier that is not small is below the limit by a reserve, a 1,024th of it and at most

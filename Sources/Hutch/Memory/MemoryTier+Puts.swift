@@ -134,16 +134,18 @@ extension MemoryTier {
     _ departures: inout Departures
   ) {
     let shards = shardCount
-    // In a row had nothing to give, of all but `own`.
+    // In a row had nothing to give.
     var empty = 0
-    while empty < shards - 1 && !budget.hasRoom(cost: cost, count: count) {
+    while empty < shards && !budget.hasRoom(cost: cost, count: count) {
       if departures.delivered >= MemoryTier.mostOfPut && budget.lend(cost: cost, count: count) {
         return
       }
       next = (next &+ 1) & (shards - 1)
-      if UInt64(next) == own { continue }
       with(index: next) { shard in
-        shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
+        if UInt64(next) != own {
+          shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
+        }
+        // A window is given back when it has no block of any shard.
         shard.closeHoles(of: cost)
       }
       empty = departures.isEmpty ? empty + 1 : 0

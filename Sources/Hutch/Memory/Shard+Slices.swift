@@ -219,21 +219,17 @@ extension Shard {
     return next
   }
 
-  /// The largest put that closes no holes between its evictions.
+  /// The largest put that leaves few holes alone.
   private static var mostOfQuietPut: UInt64 { 72 << 10 }
-  private static var mostOfQuietPutOfSmallTier: UInt64 { 4 << 10 }
-  /// A much larger one looks at so many lines, times the share of the holes in the bytes in use.
+  /// The largest ones look at so many lines, times the share of the holes in the bytes in use.
   private static var linesForAll: UInt64 { 4 << 10 }
 
-  /// A put that needs so much has had this shard evict a few entries: closes holes, if that is
-  /// much, for the entries leave as many. In a small tier 64 KB is much.
+  /// A put that needs so much has had this shard evict a few entries: closes holes, for the entries
+  /// leave as many.
   @inline(__always)
   mutating func closeHoles(of cost: UInt64) {
-    let isSmall = Heap.hasSmallTiers
-    let quiet = isSmall ? Shard.mostOfQuietPutOfSmallTier : Shard.mostOfQuietPut
-    if cost <= quiet { return }
-    let most = min(Shard.linesForAll, (cost - quiet) >> (isSmall ? 8 : 6))
-    let lines = Heap.linesToClose(most: Int(most))
+    let most = Int(min(Shard.linesForAll, cost >> 3))
+    let lines = Heap.linesToClose(most: most, allowsFew: cost <= Shard.mostOfQuietPut)
     if lines > 0 { tightened = tighten(lines: lines, from: tightened, isLoose: false) ?? 0 }
   }
 

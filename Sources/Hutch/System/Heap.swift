@@ -203,12 +203,14 @@ enum Heap {
     return isWanted
   }
 
-  /// A large put evicts entries: how many lines of a table it looks at after a few of them, to
-  /// close the holes of those. Has the arenas choose windows, if they have none.
+  /// A put evicts many entries: how many lines of a table it looks at after a few of them, to close
+  /// the holes of those. Has the arenas choose windows, if they have none. `allowsFew`: holes of a
+  /// 32nd of what is in use are left alone.
   @inline(never)
-  static func linesToClose(most: Int) -> Int {
+  static func linesToClose(most: Int, allowsFew: Bool) -> Int {
     let (used, room, excess) = self.excess
-    let holes = hasModestTiers ? excess &+ room / 2 : excess
+    var holes = hasModestTiers ? excess &+ room / 2 : excess
+    if allowsFew { holes &-= used / 32 }
     if holes <= 0 { return 0 }
     if !isEvacuating {
       for index in 0..<arenaCount { arena(index).openEvacuation() }

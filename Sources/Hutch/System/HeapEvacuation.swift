@@ -13,7 +13,7 @@ import Synchronization
 /// tables that they find there (`Heap.moved`) as they go around their tables. A window with nothing
 /// in use is an ordinary one again, and a review gives its pages back.
 ///
-/// A review chooses windows when the heap is tight, and a large put that evicts does. The
+/// A review chooses windows when the heap is tight, and a put that evicts many entries does. The
 /// evacuation ends when all of them are empty, or nothing moves any more: what a reader holds does
 /// not. Another one follows at once in the first case, and later in the second. A tier that has
 /// evicted much begins and ends one by itself (`MemoryTier.tighten`). At the end the hidden spans
@@ -21,7 +21,7 @@ import Synchronization
 ///
 /// SMALL TIERS. A small heap has few windows, and the holes of those that are evacuated would be
 /// missing. So while there is a small memory tier, reviews choose no windows, and puts move single
-/// blocks between holes instead (`looseUnits`). A large put has windows in it as in another tier.
+/// blocks between holes instead (`looseUnits`). A put that evicts many has windows there too.
 ///
 /// So a garbage collector evacuates regions (Detlefs, Flood, Heller and Printezis, "Garbage-First
 /// Garbage Collection", 2004). Here the shards are the roots: what moves is a block that a shard
@@ -32,7 +32,7 @@ extension HeapArena {
   private static let mostHidden = 16
   /// So many hidden spans a review puts into their bins.
   private static let mostPutBack = 256
-  /// A review chooses windows of this part of what is in use, a large put of that one.
+  /// A review chooses windows of this part of what is in use, such a put of that one.
   static let shareOfReview = 16
   private static let shareOfPut = 4
   /// A window of which so many 16ths are in use is not evacuated.
@@ -195,7 +195,7 @@ extension HeapArena {
     toEnd = used / 32
   }
 
-  /// A large put evicts entries, and is going to close the holes. Called without the lock.
+  /// A put evicts many entries, and is going to close the holes. Called without the lock.
   func openEvacuation() {
     lock.lock()
     reviewEvacuation(0, share: HeapArena.shareOfPut)
