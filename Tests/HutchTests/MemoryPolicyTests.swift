@@ -303,6 +303,21 @@ import Testing
     expect(try hitRatio(.adaptive, capacity: capacity, loop) > 0.6)
   }
 
+  /// A loop of twice as many keys as the cache has, all of which are remembered when they come
+  /// again. Half of the requests can be hits.
+  @Test func adaptiveKeepsPartOfALoopThatIsRemembered() throws {
+    let loop = (0..<200_000 as Range<UInt64>).map { $0 % 5000 }
+    expect(try hitRatio(.adaptive, capacity: 2500, loop) > 0.42)
+  }
+
+  /// Keys that come in order, and in reverse order, in turns: most of what came last comes next.
+  @Test func adaptiveFollowsTurns() throws {
+    let turns = (0..<200_000 as Range<UInt64>).map { $0 % 4000 }
+      .map { $0 < 2000 ? $0 : 3999 - $0 }
+    let lru = try hitRatio(.lru, capacity: 1800, turns)
+    expect(try hitRatio(.adaptive, capacity: 1800, turns) > lru - 0.03)
+  }
+
   /// Keys that are used a few times soon after they come, never again: what lru is made for.
   @Test func adaptiveFollowsRecency() throws {
     var random = Random(seed: 7)

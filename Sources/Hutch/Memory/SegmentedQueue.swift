@@ -100,28 +100,34 @@ struct SegmentedQueue: ~Copyable {
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
-      let candidate = mainCandidate(mode, sparing: .none, sketch, entries, nil)?.slot
+      let candidate = mainCandidate(mode, sparing: .none, sketch, entries, nil)
     {
+      // In a loop all keys have the same frequency. The sketch has counted the request for this
+      // key; that for the candidate is still to come, unless more new keys have come since its last
+      // than there are entries.
+      let slot = candidate.slot
+      let isDue = !weighs && main.age(at: now) < Float(count)
       let (ours, theirs) = compare(
-        sketch.estimate(key), costClass, sketch.estimate(entries.key(candidate)),
-        entries.link(candidate).pointee.costClass)
-      goesToMain = ours > theirs || (!weighs && yields(candidate))
+        sketch.estimate(key), costClass, sketch.estimate(entries.key(slot)) &+ (isDue ? 1 : 0),
+        entries.link(slot).pointee.costClass)
+      // It has uses where the hand has taken all the steps that it may.
+      goesToMain =
+        candidate.place.pointee.uses == 0 && (ours > theirs || (!weighs && yields(slot)))
     }
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
   /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may
-  /// be out of date: it has not been used while one and a half times as many new keys came as there
-  /// are entries, and a few keys that came again were refused for it. One candidate goes at a time,
-  /// since in a loop that is too large most entries are as old. Where costs count, age counts
-  /// already.
+  /// be out of date: it has not been used for longer than keys are remembered (Ghosts.swift), and
+  /// a few keys that came again were refused for it. One candidate goes at a time, since in a loop
+  /// that is too large most entries are as old. Where costs count, age counts already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
     if candidate != incumbent {
       incumbent = candidate
       refusals = 0
     }
-    if main.age(at: now) < 1.5 * Float(count) { return false }
+    if main.age(at: now) < 2.1 * Float(count) { return false }
     refusals += 1
     if refusals < SegmentedQueue.mostRefusals { return false }
     refusals = 0
