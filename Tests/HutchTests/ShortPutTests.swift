@@ -20,6 +20,9 @@ import Testing
     var random = Random(seed: testSeed)
     var written: [UInt64: Written] = [:]
     var (done, hits, expired) = (0, 0, 0)
+    // Tests that run beside this one may leave holes in the process's heap: then puts go the long
+    // way.
+    var tight = 0
     for step in 0..<(isLong ? 60_000 : 20_000) {
       let number = UInt64.random(in: 0..<1000, using: &random)
       let name = String(repeating: "k", count: Int(number % 20)) + "\(number)"
@@ -59,6 +62,7 @@ import Testing
         switch put {
         case .done: done += 1
         case .unusual:
+          if Heap.isTight { tight += 1 }
           let record = Record(created: now, expires: expires)
           try value.withUnsafeBytes { value in
             let block = try Block.copying(
@@ -73,7 +77,7 @@ import Testing
       if step % 1000 == 0 { expect(tier.violation() == nil, "seed \(testSeed), step \(step)") }
     }
     expect(tier.violation() == nil, "seed \(testSeed)")
-    expect(done > 1000 && hits > 1000 && expired > 10)
+    expect(done + tight > 1000 && hits > 1000 && expired > 10, "seed \(testSeed)")
     expect(tier.stats.evictions > 0)
   }
 }
