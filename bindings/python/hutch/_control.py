@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _opening, _structs
 from ._async import AsyncEntries
-from ._awaits import in_thread
+from ._awaits import threaded
 from ._entries import SlowEntries
 from ._errors import check
 from ._library import lib
@@ -90,36 +90,9 @@ class Control(Entries):
         chosen = {name: value for name, value in locals().items() if name != "self"}
         _opening.set_options(self, chosen)
 
-    async def aset_options(
-        self,
-        *,
-        policy: str | None = None,
-        disk_policy: str | None = None,
-        workers: int | None = None,
-        on_memory_warning: str | None = None,
-        on_background: str | None = None,
-        low_water: int | None = None,
-    ) -> None:
-        """As set_options, without blocking the event loop."""
-        await in_thread(
-            self.set_options,
-            policy=policy,
-            disk_policy=disk_policy,
-            workers=workers,
-            on_memory_warning=on_memory_warning,
-            on_background=on_background,
-            low_water=low_water,
-        )
-
-    async def amaintain(self, seconds: Seconds | None = None) -> None:
-        """As maintain, without blocking the event loop."""
-        await in_thread(self.maintain, seconds)
-
-    async def aset_limits(
-        self, *, memory: Limits | None = None, disk: Limits | None = None
-    ) -> None:
-        """As set_limits, without blocking the event loop."""
-        await in_thread(self.set_limits, memory=memory, disk=disk)
+    amaintain = threaded(maintain)
+    aset_limits = threaded(set_limits)
+    aset_options = threaded(set_options)
 
 
 name_methods("Cache", *Control.__mro__)
