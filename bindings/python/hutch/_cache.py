@@ -20,6 +20,7 @@ from ._process import forget_open, hint, note_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
     from ._tier_view import TierView
     from ._types import Clock, Limits, Path
     from ._units import Seconds
+
+
+class _Once:
+    """An attribute that is made when it is first used, without a lock."""
+
+    def __init__(self, name: str, make: "Callable[[Any], Any]") -> None:
+        self._name = name
+        self._make = make
+
+    def __get__(self, instance: "Any", owner: "Any") -> "Any":
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self._name, self._make(instance))
 
 
 def _pointer(cache: "Any") -> "Any":
@@ -45,24 +59,6 @@ def _forms(cache: "Any") -> "Any":
     from ._serializers import forms_of
 
     return forms_of(cache._options["serializer"])
-
-
-_MAKERS = {"_pointer": _pointer, "_forms": _forms}
-
-
-class _Later(str):
-    """The name of an attribute that is there later: a call of Control, or what one makes."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: "Any", owner: "Any") -> "Any":
-        make = _MAKERS.get(self)
-        if make is None:
-            complete()
-            return getattr(Cache if instance is None else instance, self)
-        if instance is None:
-            return self
-        return instance.__dict__.setdefault(str(self), make(instance))
 
 
 if TYPE_CHECKING:
@@ -113,6 +109,15 @@ peekitem pop popitem put put_file put_many queue read remove_prefix remove_tagge
 set_limits set_many set_options setdefault stats suspend touch trim update value_bytes values
 volume writer
 """.split()
+
+    class _Later(str):
+        """The name of a call of Control, which is not there yet."""
+
+        __slots__ = ()
+
+        def __get__(self, instance: "Any", owner: "Any") -> "Any":
+            complete()
+            return getattr(Cache if instance is None else instance, self)
 
     class Control:
         """Stands for Control until that is there."""
@@ -224,6 +229,9 @@ class Cache(_accelerator.Fast, Control):
     # Of an opening by ctypes: what closes the cache when it is collected, and its number.
     _closing: "Any" = None  # A weakref.finalize.
     _number: int
+
+    _pointer: "Any" = _Once("_pointer", _pointer)
+    _forms: "Any" = _Once("_forms", _forms)
 
     def __init__(
         self,
@@ -434,8 +442,6 @@ if not TYPE_CHECKING:
         globals(), "Any", "Clock", "Codec", "EventKind", "Limits", "Listener", "Listening", "Path",
         "Queue", "Seconds", "Serializer", "TierView", "TracebackType",
     )
-    Cache._pointer = _Later("_pointer")
-    Cache._forms = _Later("_forms")
     if _accelerator.module is not None:
         # A program that has imported _logs has called hutch.log.
         _accelerator.module.begin(complete, f"{__package__}._logs" not in sys.modules)

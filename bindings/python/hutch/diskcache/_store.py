@@ -17,12 +17,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .._cache import Cache as HutchCache
+from .._cache import _Once
 from .._codec import EXTENDED, SIZES, key_from_bytes
 from .._limits import TierLimits
 from .._units import NO_LIMIT
@@ -65,19 +66,6 @@ def _begin_child() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_child)
-
-
-class _Once:
-    """An attribute that is made when it is first used, without a lock."""
-
-    def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
-        self._name = name
-        self._make = make
-
-    def __get__(self, instance: Any, owner: Any) -> Any:
-        if instance is None:
-            return self
-        return instance.__dict__.setdefault(self._name, self._make(instance))
 
 
 class Store:
