@@ -28,22 +28,21 @@ _CHOICES: "dict[str, dict[str | None, int]]" = {
 _CHECKSUMS = {True: 1, False: 2}
 _FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16, "ages_on_trim": 64}
 NO_THREADS = 8
-_NUMBERS = "low_water", "inline_threshold", "workers", "queue_length", "close_deadline"
+# Each option that is a number, and the function of _units that checks it.
+_NUMBERS = {
+    "low_water": "uint32",
+    "inline_threshold": "limit_size",
+    "workers": "uint32",
+    "queue_length": "uint64",
+    "close_deadline": "nanoseconds",
+}
 
 
-def _number(name: str, given: "Any") -> int:
-    from ._units import limit_duration, limit_size, named, nanoseconds, uint32, uint64
+def _number(name: str, unit: str, given: "Any") -> int:
+    from . import _units
 
-    units = {
-        "low_water": uint32,
-        "inline_threshold": limit_size,
-        "workers": uint32,
-        "queue_length": uint64,
-        "close_deadline": nanoseconds,
-        "time_to_live": limit_duration,
-        "time_to_idle": limit_duration,
-    }
-    return named(name, units[name], given)
+    number: int = _units.named(name, getattr(_units, unit), given)
+    return number
 
 
 def choice(what: str, chosen: "str | None", table: "Mapping[str | None, int]") -> int:
@@ -73,7 +72,7 @@ def changes_of(chosen: "Mapping[str, Any]") -> "dict[str, int]":
         if name in _CHOICES:
             changes[name] = choice(name, value, _CHOICES[name])
         elif value is not None:
-            changes[name] = _number(name, value)
+            changes[name] = _number(name, _NUMBERS[name], value)
     if changes.get("workers") == 0:
         raise ValueError("workers is at least 1: an open cache keeps its threads")
     return changes
@@ -86,9 +85,9 @@ def settings_of(chosen: "Mapping[str, Any]") -> "dict[str, int]":
     """
     settings = {name: choice(name, chosen[name], table) for name, table in _CHOICES.items()}
     settings["checksums"] = _CHECKSUMS[bool(chosen["checksums"])]
-    for name in _NUMBERS:
+    for name, unit in _NUMBERS.items():
         if chosen[name] is not None:
-            settings[name] = _number(name, chosen[name])
+            settings[name] = _number(name, unit, chosen[name])
     settings["flags"] = sum(flag for name, flag in _FLAGS.items() if chosen[name])
     if settings.get("workers") == 0:
         settings["flags"] |= NO_THREADS
@@ -99,7 +98,7 @@ def settings_of(chosen: "Mapping[str, Any]") -> "dict[str, int]":
     for tier in ("memory", "disk"):
         for name in ("time_to_live", "time_to_idle"):
             if chosen[name] is not None:
-                settings[f"{tier}.{name}"] = _number(name, chosen[name])
+                settings[f"{tier}.{name}"] = _number(name, "limit_duration", chosen[name])
         if chosen[tier] is not None:
             from ._limits import numbers_of
 
