@@ -146,6 +146,15 @@ private let canCollapse: Bool = {
     expect(bench.arena.resident <= 2 << 20)
   }
 
+  /// Of a new region only what has been taken counts, at once: what seems to be in memory has puts
+  /// evict.
+  @Test func aNewRegionDoesNotCount() throws {
+    let bench = Bench()
+    try bench.take(16)
+    expect(bench.arena.resident > 0 && bench.arena.resident <= 1 << 20)
+    bench.check()
+  }
+
   /// An arena that grows has the pages of its next requests in memory before they are written, and
   /// counts them. Also beside what is kept of the pages of an earlier growth.
   @Test(.enabled(if: canPopulate)) func pagesComeAhead() throws {

@@ -100,6 +100,13 @@ struct HeapArena {
     return exact &+ (power &- 6) &* perDoubling &+ (units &>> (power &- 4)) & (perDoubling - 1)
   }
 
+  /// Whether two numbers of units, neither of them in a bin of one size, are of one bin.
+  @inline(__always)
+  private static func isOneBin(_ units: Int, _ others: Int) -> Bool {
+    let shift = Int.bitWidth &- 5 &- units.leadingZeroBitCount
+    return units &>> shift == others &>> shift
+  }
+
   @inline(__always)
   private func bits(_ word: Int) -> UnsafeMutablePointer<UInt64> {
     (raw + At.bits + word &* 8).assumingMemoryBound(to: UInt64.self)
@@ -271,10 +278,10 @@ struct HeapArena {
     let found = _slowPath(evacuations > 0) ? fitElsewhere(units &+ slack) : fit(units &+ slack)
     guard let span = found ?? addRegion() else { return nil }
     let all = span.units
-    let start = Int(bitPattern: span.after(all &- units).raw) &+ HeapSpan.header
-    let units = units &+ (start / HeapSpan.unit) & slack
+    let start = UInt(bitPattern: span.after(all &- units).raw) &+ UInt(HeapSpan.header)
+    let units = units &+ Int(bitPattern: start / UInt(HeapSpan.unit)) & slack
     let rest = all &- units
-    if rest >= HeapSpan.large && HeapArena.bin(rest) == HeapArena.bin(all) {
+    if rest >= HeapSpan.large && HeapArena.isOneBin(rest, all) {
       // Most requests take nothing of a whole page.
       if span.after(all).page != span.after(rest).page { shrink(span, all, to: rest) }
       span.set(rest, isFree: true)
@@ -357,9 +364,10 @@ struct HeapArena {
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
     pages &+= Heap.regionSize
-    // `trim` looks for arenas with regions.
-    publish()
     insert(span, units, dirty: HeapPages.none)
+    // `trim` looks for arenas with regions. Not before the span's pages do not count any more: a
+    // heap that seems to have 32 MB of holes has puts evict, and walk the tables in vain.
+    publish()
     return span
   }
 
