@@ -199,12 +199,25 @@ struct CostLists: ~Copyable {
   mutating func remove(
     _ slot: Slot, _ entries: borrowing Entries
   ) -> Bool {
+    removeAtOnce(slot, entries)
+  }
+
+  /// The same, inlined where there is one list.
+  @inline(__always)
+  private mutating func removeAtOnce(
+    _ slot: Slot, _ entries: borrowing Entries
+  ) -> Bool {
     count &-= 1
-    if _fastPath(isOne) {
-      let isFree = only.list.remove(slot, entries, freed: &freed)
-      if only.list.isEmpty { used = 0 }
-      return isFree
-    }
+    if _slowPath(!isOne) { return removeFromSeveral(slot, entries) }
+    let isFree = only.list.remove(slot, entries, freed: &freed)
+    if only.list.isEmpty { used = 0 }
+    return isFree
+  }
+
+  @inline(never)
+  private mutating func removeFromSeveral(
+    _ slot: Slot, _ entries: borrowing Entries
+  ) -> Bool {
     let index = CostLists.index(entries.link(slot).pointee)
     let place = place(index)
     let line = lines.unsafelyUnwrapped + place
@@ -217,6 +230,13 @@ struct CostLists: ~Copyable {
   @inline(__always)
   mutating func pop(_ slot: Slot, _ entries: borrowing Entries) {
     let isFree = remove(slot, entries)
+    assert(isFree)
+  }
+
+  /// The same, inlined where there is one list.
+  @inline(__always)
+  mutating func popAtOnce(_ slot: Slot, _ entries: borrowing Entries) {
+    let isFree = removeAtOnce(slot, entries)
     assert(isFree)
   }
 

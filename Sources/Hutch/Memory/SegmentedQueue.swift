@@ -165,8 +165,7 @@ struct SegmentedQueue: ~Copyable {
     {
       // It keeps its uses: to clear them would cost a line more, of an entry that no call asked
       // for, and a trim by frequency would know nothing of them.
-      window.pop(first, entries)
-      pushMain(first, mode, sketch, entries)
+      moveToMain(first, mode, sketch, entries)
     }
   }
 
@@ -200,7 +199,16 @@ struct SegmentedQueue: ~Copyable {
     max(1, Int(bitPattern: (UInt(bitPattern: count) &* mode.window &+ 500) / 1000))
   }
 
+  /// A slot that the window has given as its first.
   @inline(never)
+  private mutating func moveToMain(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
+  ) {
+    window.popAtOnce(slot, entries)
+    pushMain(slot, mode, sketch, entries)
+  }
+
+  @inline(__always)
   private mutating func pushMain(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ entries: borrowing Entries
   ) {
@@ -294,8 +302,7 @@ struct SegmentedQueue: ~Copyable {
       let place = entries.place(of: head)
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
-        window.pop(head, entries)
-        pushMain(head, mode, sketch, entries)
+        moveToMain(head, mode, sketch, entries)
         let candidate =
           mainCandidate(mode, sparing: spared, sketch, entries, ahead)
           ?? Victim(slot: head, place: place)
@@ -339,9 +346,8 @@ struct SegmentedQueue: ~Copyable {
     _ head: Slot, at place: Table.Place, _ mode: Mode, _ sketch: borrowing FrequencySketch,
     _ entries: borrowing Entries
   ) {
-    window.pop(head, entries)
     entries.set(place, uses: 0)
-    pushMain(head, mode, sketch, entries)
+    moveToMain(head, mode, sketch, entries)
   }
 
   /// Whether the window's first entry stays, rather than the main queue's candidate.
