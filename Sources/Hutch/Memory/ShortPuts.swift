@@ -178,6 +178,8 @@ extension Shard {
       if isReserved { budget.release(cost: charge, count: 1) }
       return .unusual
     }
+    // Drawn before the block is written: an atomic operation waits for the stores before it.
+    let version = versions.draw()
     let block = UnownedBlock(memory, entry, created: created)
     if _slowPath(!isReserved || (isTimed && !reserveTimes(budget, charge))) {
       return .unfinished(block)
@@ -185,7 +187,7 @@ extension Shard {
     setClock(created)
     puts.add(1)
     block.stamp = clock
-    block.version = versions.draw()
+    block.version = version
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
     entries.table.insert(

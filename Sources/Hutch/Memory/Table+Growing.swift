@@ -143,14 +143,17 @@ extension Table {
     }
     let words = segment.words
     let laneCount = segment.lineCount * Table.wordsPerLine
-    // The hash is two reads away: ask for all of the first at once.
-    // The bit that is now shared, by the tag; the bit that comes into the tag, by the hash.
+    let first = firstIndex(at, segment)
+    let total = Int(fills.unsafelyUnwrapped[first])
+    // A hash is two reads away, of the block and of its slot: each loop asks for what the next one
+    // reads. The bit that is now shared, by the tag; the bit that comes into the tag, by the hash.
     var high = 0
-    var total = 0
     for lane in 0..<laneCount {
       hutch_prefetch(words[lane].block0)
-      total &+= words[lane].isVacant ? 0 : 1
       high &+= Int(truncatingIfNeeded: words[lane].tag &>> (Table.tagBits &- 1))
+    }
+    for lane in 0..<laneCount where !words[lane].isVacant {
+      hutch_prefetch(slab[Slot(words[lane].block.slot)])
     }
     let newDepth = segment.depth + 1
     let last = Table.linesAtLast(expected, depth: newDepth)
@@ -170,7 +173,6 @@ extension Table {
       let target = word.tag >> (Table.tagBits - 1) == 0 ? low : upper
       Table.place(word.with(tag: target.tag(hash)), in: target)
     }
-    let first = firstIndex(at, segment)
     let half = 1 << (depth - newDepth)
     set(low, at: first)
     set(upper, at: first + half)
