@@ -58,8 +58,8 @@ struct Budget: ~Copyable {
     let hasOwnCosts = Atomic<Bool>(false)
     /// All entries have times, for which those that have only the tier's ages are not charged.
     let hasAges = Atomic<Bool>(false)
-    /// As it counts in the heap: 2: small; 1: of less than 32 MB; 0: neither.
-    let sizeClass = Atomic<Int8>(0)
+    /// As it counts in the heap: a `Heap.TierSize`.
+    let size = Atomic<Int8>(0)
   }
 
   private struct Sums: ~Copyable {
@@ -89,7 +89,7 @@ struct Budget: ~Copyable {
   }
 
   deinit {
-    setSizeClass(of: .max)
+    setSize(of: .max)
     free(memory)
   }
 
@@ -107,7 +107,7 @@ struct Budget: ~Copyable {
     limits.pointee.costInForce.store(base, ordering: .relaxed)
     limits.pointee.target.store(base, ordering: .relaxed)
     limits.pointee.base.store(base, ordering: .relaxed)
-    setSizeClass(of: hasOwnCosts ? .max : cost)
+    setSize(of: hasOwnCosts ? .max : cost)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
     limits.pointee.largest.store(new.largestCharge, ordering: .relaxed)
     limits.pointee.hasAges.store(new.ages.any, ordering: .relaxed)
@@ -143,7 +143,7 @@ struct Budget: ~Copyable {
   func noteOwnCost() {
     if hasOwnCosts { return }
     limits.pointee.hasOwnCosts.store(true, ordering: .relaxed)
-    setSizeClass(of: .max)
+    setSize(of: .max)
     // A put with a lowered limit takes the long way, on which the limit comes into force.
     limits.pointee.base.store(costLimit, ordering: .relaxed)
     limits.pointee.isLowered.store(true, ordering: .relaxed)
@@ -162,11 +162,12 @@ struct Budget: ~Copyable {
     return min(limit / 1024, Budget.mostOfReserve)
   }
 
-  private func setSizeClass(of cost: UInt64) {
+  private func setSize(of cost: UInt64) {
     let most = Budget.mostOfSmallTier
-    let new = cost < most ? 2 : cost < 2 * most ? 1 : 0
-    let old = Int(limits.pointee.sizeClass.exchange(Int8(new), ordering: .relaxed))
-    Heap.countTiers(small: new / 2 - old / 2, modest: min(new, 1) - min(old, 1))
+    let new = cost < most ? Heap.TierSize.small : cost < 2 * most ? .modest : .large
+    let old = limits.pointee.size.exchange(new.rawValue, ordering: .relaxed)
+    Heap.countTier(new, 1)
+    Heap.countTier(Heap.TierSize(rawValue: old).unsafelyUnwrapped, -1)
   }
 
   /// Whether the limit in force is, or has to become, another one than the limit.

@@ -50,6 +50,7 @@ enum Heap {
   /// Requests go to one arena more, beside the first, for so many bytes in use.
   private static let usedOfArena = 1 << 20
 
+  /// In the first 64 bytes of `hutch_heap`, which are 0 at first.
   private struct State: ~Copyable {
     /// The number of arenas beside the first that requests go to, less one; -1: blocks come from
     /// malloc. A review changes it. Relaxed: any arena can serve a request.
@@ -59,7 +60,7 @@ enum Heap {
     let large: Atomic<Int>
     let isTight: Atomic<Bool>
     let isPrepared: Atomic<Bool>
-    /// The number of memory tiers of less than 32 MB (`Budget`).
+    /// The number of memory tiers of less than 32 MB, small ones included.
     let modestTiers: Atomic<Int32>
     /// When the search for a huge page goes on, by CLOCK_MONOTONIC; Int64.max: never. The thread
     /// that moves it ahead searches.
@@ -71,8 +72,8 @@ enum Heap {
     let usedBefore: Atomic<Int>
     /// The most arenas beside the first that requests go to; 0: not prepared, or malloc.
     let most: Atomic<Int>
-    /// The number of small memory tiers (`Budget`).
-    let smallTiers: Atomic<Int>
+    /// The number of small memory tiers.
+    let smallTiers: Atomic<Int32>
   }
 
   @inline(__always)
@@ -294,11 +295,14 @@ enum Heap {
       used / 64 &+ inUse &* min(mostOfArena, max(leastOfArena, used / 256)), max(least, used / 32))
   }
 
-  /// So many more small memory tiers are there, and so many more of less than 32 MB, small ones
-  /// included.
-  static func countTiers(small: Int, modest: Int) {
-    state.pointee.smallTiers.wrappingAdd(small, ordering: .relaxed)
-    state.pointee.modestTiers.wrappingAdd(Int32(truncatingIfNeeded: modest), ordering: .relaxed)
+  /// A memory tier by its limit (`Budget`): less than 16 MB, less than 32 MB, or more.
+  enum TierSize: Int8 { case large, modest, small }
+
+  /// So many more tiers of a size are there.
+  static func countTier(_ size: TierSize, _ more: Int32) {
+    if size == .large { return }
+    state.pointee.modestTiers.wrappingAdd(more, ordering: .relaxed)
+    if size == .small { state.pointee.smallTiers.wrappingAdd(more, ordering: .relaxed) }
   }
 
   /// Sets the number of arenas that requests go to. When less is in use, it stays until a quarter

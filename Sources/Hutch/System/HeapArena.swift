@@ -400,7 +400,7 @@ struct HeapArena {
     publish()
     giveBack(excess: Heap.review(), of: bytes)
     let isWanted = Heap.isTight && !Heap.hasSmallTiers
-    reviewEvacuation(bytes, share: isWanted ? HeapArena.shareOfReview : 0)
+    reviewEvacuation(bytes, share: isWanted ? HeapArena.shareOfReview : nil)
   }
 
   /// Gives so many bytes of pages back, or what a review does at most, and publishes the sum.
@@ -435,8 +435,8 @@ struct HeapArena {
     // Its pages may never have been touched.
     if resident == 0 { return }
     lock.lock()
-    var next = used == 0 ? firstRegion.pointee : nil
-    if next != nil {
+    let unused = HeapRegions(first: used == 0 ? firstRegion.pointee : nil)
+    if used == 0 {
       // All their spans are free ones, each region is one of them, and no window is evacuated.
       memset(raw + At.pages, 0, HeapArena.byteCount &- At.pages)
       publish()
@@ -444,10 +444,7 @@ struct HeapArena {
       giveBack(excess: Heap.review())
     }
     lock.unlock()
-    while let region = next {
-      next = HeapRegion(region).next.pointee
-      munmap(region, Heap.regionSize)
-    }
+    for region in unused { munmap(region.raw, Heap.regionSize) }
   }
 
   // MARK: fork

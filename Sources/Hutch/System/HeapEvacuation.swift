@@ -70,11 +70,8 @@ extension HeapArena {
   }
 
   private func windows(_ body: (UnsafeMutablePointer<Atomic<UInt32>>) -> Void) {
-    var next = firstRegion.pointee
-    while let this = next {
-      let region = HeapRegion(this)
+    for region in regions {
       for index in 0..<HeapRegion.windowCount { body(region.window(index)) }
-      next = region.next.pointee
     }
   }
 
@@ -173,8 +170,8 @@ extension HeapArena {
   }
 
   /// Of a review, for requests of so many bytes since the last one. `share`: see `shareOfReview`;
-  /// 0: no windows are chosen.
-  func reviewEvacuation(_ bytes: Int, share: Int) {
+  /// nil: no windows are chosen.
+  func reviewEvacuation(_ bytes: Int, share: Int?) {
     toEnd = max(0, toEnd &- bytes)
     // The walks over the tables are not at their ends.
     if hasMoved {
@@ -188,7 +185,7 @@ extension HeapArena {
       toEnd = evacuations &* HeapRegion.windowSize
       return endEvacuation()
     }
-    if share == 0 { return }
+    guard let share else { return }
     // Meanwhile puts have none of the windows' holes: few at a time.
     startEvacuation(most: max(HeapRegion.windowSize, used / share))
     // By then a block has moved, unless nothing can. Without a window it is when to look again.
@@ -248,13 +245,10 @@ extension HeapArena {
   func violationOfWindows() -> StaticString? {
     var found: StaticString?
     var marks = 0
-    var next = firstRegion.pointee
-    while let this = next {
-      let region = HeapRegion(this)
-      next = region.next.pointee
-      var span = HeapSpan(this + (HeapRegion.header - HeapSpan.header))
+    for region in regions {
+      var span = HeapSpan(region.raw + (HeapRegion.header - HeapSpan.header))
       for index in 0..<HeapRegion.windowCount {
-        let end = this + (index + 1) * HeapRegion.windowSize
+        let end = region.raw + (index + 1) * HeapRegion.windowSize
         var used = 0
         while span.raw < end && span.units > 0 {
           if !span.isFree { used += span.units }

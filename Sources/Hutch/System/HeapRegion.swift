@@ -25,7 +25,7 @@ import Synchronization
 /// FORK. The pages of a chunk that a fork has shared would be copied. So the regions that there are
 /// at a fork get no more huge pages, in the parent and in the child.
 struct HeapRegion {
-  private let raw: UnsafeMutableRawPointer
+  let raw: UnsafeMutableRawPointer
 
   static let chunkSize = 2 << 20
   static let chunkCount = Heap.regionSize / chunkSize
@@ -158,10 +158,7 @@ extension HeapArena {
     lock.lock()
     defer { lock.unlock() }
     var skipped = number / HeapRegion.chunkCount
-    var next = firstRegion.pointee
-    while let this = next {
-      let region = HeapRegion(this)
-      next = region.next.pointee
+    for region in regions {
       if skipped > 0 {
         skipped -= 1
         continue
@@ -180,10 +177,24 @@ extension HeapArena {
 
   /// The regions that there are get no more huge pages. Called with the lock.
   func keepPagesShared() {
-    var next = firstRegion.pointee
-    while let this = next {
-      HeapRegion(this).close()
-      next = HeapRegion(this).next.pointee
-    }
+    for region in regions { region.close() }
+  }
+
+  /// All of the arena's. Walked with the lock.
+  var regions: HeapRegions { HeapRegions(first: firstRegion.pointee) }
+}
+
+/// A region and those that follow it in its list. The one that a loop has may be unmapped by it.
+struct HeapRegions: Sequence, IteratorProtocol {
+  private var following: UnsafeMutableRawPointer?
+
+  @inline(__always) init(first: UnsafeMutableRawPointer?) { following = first }
+
+  @inline(__always)
+  mutating func next() -> HeapRegion? {
+    guard let this = following else { return nil }
+    let region = HeapRegion(this)
+    following = region.next.pointee
+    return region
   }
 }
