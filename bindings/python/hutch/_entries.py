@@ -286,7 +286,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         except Unreadable:
             return None
         finally:
-            lib.hutch_value_release(value)
+            if value:
+                lib.hutch_value_release(value)
 
     def _read(self, call: Any, key: Key) -> Any:
         name = key_to_bytes(key)
@@ -299,7 +300,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         except Unreadable:
             return _MISSING
         finally:
-            lib.hutch_value_release(value)
+            if value:
+                lib.hutch_value_release(value)
 
     def __contains__(self, key: Any) -> bool:
         """Whether there is an entry. No access: neither statistics nor times change."""

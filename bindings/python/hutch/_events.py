@@ -5,7 +5,6 @@ As with clocks, one callback serves all listeners, and a number selects the list
 
 from __future__ import annotations
 
-import ctypes
 import enum
 import os
 import threading
@@ -18,6 +17,7 @@ from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
+from ._foreign import bytes_at
 from ._handles import Handle, Owner
 from ._library import lib
 from ._process import hint
@@ -154,7 +154,7 @@ def _event(told: Any, forms: Forms) -> Event:
         Cause(told.cause),
         tuple(tier for tier in Tier if told.tiers & tier),
         told.version,
-        key_from_bytes(ctypes.string_at(told.key, told.key_size)) if told.key else None,
+        key_from_bytes(bytes_at(told.key, told.key_size)) if told.key else None,
         Status(told.status),
         pin is not None,
         pin,

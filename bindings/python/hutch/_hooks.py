@@ -15,6 +15,7 @@ from ._callbacks import callback, new_token, release_of, report
 from ._clock import Reading
 from ._codec_hook import Codec, Conversion, conversions_of
 from ._errors import Status
+from ._foreign import bytes_at
 from ._library import lib
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def fill_buffer(output: int, data: bytes) -> int:
 
 def _run(number: int, way: int, data: int, size: int, output: int) -> int:
     try:
-        made = _codecs[number][way](ctypes.string_at(data, size) if size else b"")
+        made = _codecs[number][way](bytes_at(data, size) if size else b"")
         if isinstance(made, int):
             return made
         return fill_buffer(output, made)

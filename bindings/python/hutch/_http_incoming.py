@@ -6,11 +6,11 @@ session's.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from . import _http_library as h
 from ._callbacks import callback, new_token, report
+from ._foreign import bytes_at
 
 _CANCELLED = 9
 
@@ -43,7 +43,7 @@ def _receive(token: int, task: Any, data: int, size: int) -> int:
     try:
         incoming = _incoming.get(token)
         if incoming is not None:
-            incoming.receive(task, ctypes.string_at(data, size))
+            incoming.receive(task, bytes_at(data, size))
             return 0
     except BaseException as error:
         report(error, "the body of a response", None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _library
+from ._foreign import declare
 from ._structs import CachePointer, Error, PortPointer, QueuePointer, ReleaseFunction, Sized
 
 
@@ -273,9 +274,7 @@ def _load() -> ctypes.CDLL:
             reasons.append(str(reason))
             continue
         for function, arguments, result in FUNCTIONS:
-            declared = getattr(library, function)
-            declared.argtypes = arguments
-            declared.restype = result
+            setattr(library, function, declare(library, function, arguments, result))
         return library
     raise ImportError(_REMEDY + "; ".join(reasons))
 

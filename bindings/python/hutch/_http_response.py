@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _http_library as h
+from ._foreign import bytes_at
 from ._handles import Handle
 from ._http_errors import BadResponse, Closed, HTTPError, check, failure
 from ._process import hint
@@ -239,7 +240,7 @@ class Response:
             else:
                 told = h.Response()
                 h.lib.hutch_http_task_response(self._task.pointer, told)
-                self._content = ctypes.string_at(told.body, told.body_size) if told.body else b""
+                self._content = bytes_at(told.body, told.body_size) if told.body else b""
         return self._content
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from . import _accelerator
 from . import _structs as s
 from ._accelerator import candidates
+from ._foreign import declare
 from ._interpreters import shares_its_lock
 
 ABI_VERSION = 1
@@ -316,10 +317,8 @@ def _load() -> ctypes.CDLL:
         try:
             for name, argtypes, restype in FUNCTIONS:
                 keeps = name in _KEEP_THE_GIL
-                function = getattr(keeping_the_gil if keeps else library, name)
-                function.argtypes = argtypes
-                function.restype = restype
-                setattr(library, name, function)
+                of = keeping_the_gil if keeps else library
+                setattr(library, name, declare(of, name, argtypes, restype))
         except AttributeError as missing:
             raise ImportError(
                 f"{candidate} is not the Hutch this package needs: {missing}"

@@ -19,6 +19,7 @@ from . import _structs
 from ._cbor import Unreadable
 from ._codec import key_to_bytes
 from ._errors import DeadlockError, Error, LoadError, Status, TimedOutError, check, failure
+from ._foreign import reason_of
 from ._handles import Owner
 from ._library import lib
 from ._options import put_options
@@ -164,21 +165,15 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
                 raise
             break
         except ArgumentError as error:
-            raise for_want_of_stack(error) from None
+            raise reason_of(error) from None
         finally:
-            lib.hutch_value_release(value)
-            lib.hutch_loading_release(loading)
+            if value:
+                lib.hutch_value_release(value)
+            if loading:
+                lib.hutch_loading_release(loading)
     # Or another program keeps storing bytes that this one cannot read.
     of.misses += 1
     return of.cache._as_stored(of.function(*args, **kwargs))
-
-
-def for_want_of_stack(error: ArgumentError) -> Exception:
-    """The RecursionError that ctypes has put in words of its own, if it has.
-
-    It raises this error for any exception at an argument, also where the stack is at its limit.
-    """
-    return RecursionError(*error.args) if "RecursionError" in str(error) else error
 
 
 def _begin(

@@ -6,13 +6,12 @@ import contextvars
 import functools
 import math
 from collections.abc import Iterable
-from ctypes import ArgumentError
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
 from . import _accelerator
 from ._call_keys import call_key, name_of
 from ._errors import DeadlockError, LoadError, TimedOutError
-from ._loads import Loads, for_want_of_stack, load
+from ._loads import Loads, load
 from ._units import Seconds, nanoseconds
 
 if TYPE_CHECKING:
@@ -204,10 +203,7 @@ def _wrapper(own: _Function) -> Any:
         return load(own, *args, **kwargs)
 
     def whole(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = own.cache.get(own.key_of(*args, **kwargs), _MISSING)
-        except ArgumentError as error:
-            raise for_want_of_stack(error) from None
+        result = own.cache.get(own.key_of(*args, **kwargs), _MISSING)
         if result is _MISSING:
             return load(own, *args, **kwargs)
         own.hits += 1

@@ -16,6 +16,7 @@ from typing import Any
 from . import _structs
 from ._callbacks import callback, refuse_in_subinterpreter, report
 from ._errors import Status, UnsupportedError
+from ._foreign import bytes_at
 from ._hooks import fill_buffer
 from ._library import lib
 from ._objects import new_number, object_of, release_callback
@@ -71,9 +72,9 @@ def _encode(context: int, number: int, output: int) -> int:
 @callback
 def _decode(context: int, value: Any, out: Any) -> int:
     try:
-        data = ctypes.string_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
+        data = bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
         size = lib.hutch_value_extended_size(value)
-        extended = ctypes.string_at(lib.hutch_value_extended(value), size) if size else b""
+        extended = bytes_at(lib.hutch_value_extended(value), size) if size else b""
         out[0] = new_number(_forms[context].decode(data, extended))
         return Status.OK
     except BaseException as error:

@@ -132,7 +132,8 @@ class Objects:
 
             raise error from reason_of()
         finally:
-            lib.hutch_object_release(held)
+            if held:
+                lib.hutch_object_release(held)
 
     def delete_object(self, key: Key) -> bool:
         """Remove the entry of an object. False: there is none."""

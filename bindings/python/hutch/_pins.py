@@ -28,16 +28,18 @@ class Pins:
         """
         name = key_to_bytes(key)
         value = _structs.ValuePointer()
-        status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
-        if status == Status.NOT_FOUND:
-            return default
-        size = lib.hutch_value_size(value)
-        if extended_of(value).startswith(FOREIGN):
-            lib.hutch_value_release(value)
-            raise WrongTypeError(Status.WRONG_TYPE, "the value is not bytes")
-        if size == 0:
-            lib.hutch_value_release(value)
-            return memoryview(b"")
-        pinned: Any = (ctypes.c_ubyte * size).from_address(lib.hutch_value_data(value))
-        pinned._owner = Owner(value, lib.hutch_value_release)
-        return memoryview(pinned).toreadonly().cast("B")
+        try:
+            status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
+            if status == Status.NOT_FOUND:
+                return default
+            if extended_of(value).startswith(FOREIGN):
+                raise WrongTypeError(Status.WRONG_TYPE, "the value is not bytes")
+            size = lib.hutch_value_size(value)
+            if size == 0:
+                return memoryview(b"")
+            pinned: Any = (ctypes.c_ubyte * size).from_address(lib.hutch_value_data(value))
+            pinned._owner = Owner(lib.hutch_value_retain(value), lib.hutch_value_release)
+            return memoryview(pinned).toreadonly().cast("B")
+        finally:
+            if value:
+                lib.hutch_value_release(value)

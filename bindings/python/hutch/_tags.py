@@ -13,6 +13,7 @@ from typing import Any
 from . import _structs
 from ._codec import Key, key_from_bytes, key_to_bytes
 from ._errors import Status, check
+from ._foreign import bytes_at
 from ._library import lib
 
 _LONGEST = 255
@@ -30,7 +31,7 @@ def tag_of_value(value: Any) -> Key | None:
     size = lib.hutch_value_tag_size(value)
     if not size:
         return None
-    return key_from_bytes(ctypes.string_at(lib.hutch_value_tag(value), size))
+    return key_from_bytes(bytes_at(lib.hutch_value_tag(value), size))
 
 
 def tag_of(pointer: Any, name: bytes, info: _structs.EntryInfo) -> Key | None:

@@ -15,6 +15,7 @@ from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import EXTENDED, SIZES, Key, key_from_bytes
 from ._errors import Status, check
+from ._foreign import bytes_at
 from ._library import lib
 from ._process import hint
 from ._serializers import Forms
@@ -79,7 +80,7 @@ visits: dict[int, Visit] = {}
 def _see(token: int, key: int, size: int, info: Any) -> int:
     try:
         walk = visits.get(token)
-        return 1 if walk is None else walk.see(ctypes.string_at(key, size), info.contents)
+        return 1 if walk is None else walk.see(bytes_at(key, size), info.contents)
     except BaseException as error:
         report(error, "a visitor", None)
         return 1
@@ -214,7 +215,8 @@ class Walks:
             except Unreadable:
                 continue
             finally:
-                lib.hutch_value_release(value)
+                if value:
+                    lib.hutch_value_release(value)
             yield item
 
     def _all_keys(
@@ -232,9 +234,12 @@ class Walks:
                     found.append((key, info.size))
                 continue
             value = _structs.ValuePointer()
-            if check(lib.hutch_cursor_value(cursor, byref(value))) != Status.NOT_FOUND:
-                found.append((key, extended_of(value)))
-            lib.hutch_value_release(value)
+            try:
+                if check(lib.hutch_cursor_value(cursor, byref(value))) != Status.NOT_FOUND:
+                    found.append((key, extended_of(value)))
+            finally:
+                if value:
+                    lib.hutch_value_release(value)
         return found
 
     def _placed_keys(
@@ -258,21 +263,19 @@ class Walks:
     def _steps(self, number: int | None) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        if number is None:
-            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
-        else:
-            check(
-                lib.hutch_cursor_create_ordered(
-                    self._pointer, number, byref(cursor)
-                )
-            )
         try:
+            if number is None:
+                check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+            else:
+                create = lib.hutch_cursor_create_ordered
+                check(create(self._pointer, number, byref(cursor)))
             name = ctypes.c_void_p()
             size = ctypes.c_size_t()
             while True:
                 status = lib.hutch_cursor_next(cursor, byref(name), byref(size))
                 if check(status) == Status.NOT_FOUND:
                     return
-                yield cursor, key_from_bytes(ctypes.string_at(name, size.value))
+                yield cursor, key_from_bytes(bytes_at(name, size.value))
         finally:
-            release(cursor)
+            if cursor:
+                release(cursor)
