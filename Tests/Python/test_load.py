@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
@@ -255,3 +256,51 @@ def test_a_close_ends_the_waiting(directory):
 
     first, second, _ = in_threads(3, ask)
     assert isinstance(first, hutch.ClosedError) and isinstance(second, hutch.ClosedError)
+
+
+class OneWay:
+    """A serializer that reads nothing of what it writes."""
+
+    name = "one way"
+
+    def dumps(self, value):
+        return b"lost"
+
+    def loads(self, data):
+        raise LookupError("nothing is read")
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_value_that_its_own_caller_cannot_read_is_made_once(caplog, is_awaited):
+    cache = hutch.Cache(serializer=OneWay())
+    calls = []
+
+    def make(key):
+        calls.append(key)
+        return [key]
+
+    with pytest.raises(ValueError, match="LookupError: nothing is read"):
+        if is_awaited:
+            asyncio.run(cache.aload("key", make))
+        else:
+            cache.load("key", make)
+    assert calls == ["key"] and "key" not in cache
+
+
+def test_a_memoized_result_that_cannot_be_read_is_one_miss(caplog):
+    cache = hutch.Cache(serializer=OneWay())
+
+    @cache.memoize()
+    def make(n):
+        return [n]
+
+    with pytest.raises(ValueError, match="LookupError"):
+        make(1)
+    assert make.cache_info()[:2] == (0, 1)
+
+
+def test_a_stored_value_that_cannot_be_read_is_made_anew_as_one_miss(caplog):
+    cache = hutch.Cache(serializer=OneWay())
+    cache["key"] = [1]
+    assert cache.load("key", lambda key: "text") == "text" and cache["key"] == "text"
+    assert cache.load("key", lambda key: "never") == "text"

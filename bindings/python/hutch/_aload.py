@@ -24,7 +24,12 @@ works: dict[int, Work] = {}
 
 
 class Work:
-    """One caller's loader; error: what it raised."""
+    """One caller's loader.
+
+    Attributes:
+        made: a list of what it returned, or empty.
+        error: what it raised.
+    """
 
     def __init__(
         self,
@@ -33,6 +38,7 @@ class Work:
         encode: Callable[[Any], tuple[bytes, Any]],
     ) -> None:
         self.token = new_token()
+        self.made: list[Any] = []
         self.error: BaseException | None = None
         self.loop = loop
         self._loader = loader
@@ -82,6 +88,7 @@ class Work:
         return Status.WOULD_BLOCK
 
     def _answer(self, loading: Any, result: Any) -> None:
+        self.made = [result]
         data, options = self._encode(result)
         fulfil(loading, data, options)
 

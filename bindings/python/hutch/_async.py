@@ -42,6 +42,7 @@ class AsyncEntries(SubmittedEntries):
 
     _pointer: Any
     _forms: Forms
+    _as_stored: Callable[[Any], Any]
 
     async def aget(self, key: Key, default: Any = None, *, priority: str = "default") -> Any:
         """The value of key, or default."""
@@ -170,12 +171,13 @@ class AsyncEntries(SubmittedEntries):
         except Unreadable:
             # A stored value that cannot be read counts as absent, and is replaced.
             await self.adelete(key)
+            if work.made:
+                return self._as_stored(work.made[0])
             made = loader(key)
             if inspect.isawaitable(made):
                 made = await made
             await self.aset(key, made, expire, idle=idle, cost=cost, tag=tag)
-            data, extended = self._forms.encode(made)
-            return self._forms.decode(data, extended or b"")
+            return self._as_stored(made)
 
     async def aclear(self, *, priority: str = "default") -> None:
         """Remove every entry that was put before."""

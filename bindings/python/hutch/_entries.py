@@ -466,6 +466,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         the first call also returns it in the form that later calls will return. A result
         that cannot be stored, for example because it is too large, is returned too.
 
+        Of a subclass its own get, aget and aload are called, and not its load.
+
         The decorated function has ``cache_info()``, ``cache_clear()`` and ``cache_parameters()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """

@@ -32,6 +32,7 @@ _STALE_IF_ERROR = 1
 _SLICE = 0.1
 # How long a greenlet sleeps at first.
 _FIRST_STEP = 0.001
+_NOTHING = object()
 
 
 class _Current(threading.local):
@@ -126,16 +127,18 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
     """
     key = of.key_of(*args, **kwargs)
     name = key_to_bytes(key)
-    forms = of.cache._forms
     for _ in range(2):
         value = _structs.ValuePointer()
         loading = _structs.LoadingPointer()
         outer = _current.loading
         leads = False
+        made = _NOTHING
         try:
             leads = _begin(of, name, value, loading, args, kwargs)
             if not leads:
-                found = decode(value, forms)
+                found = _readable(of, key, value)
+                if found is _NOTHING:
+                    continue
                 of.hits += 1
                 return found
             of.misses += 1
@@ -144,7 +147,8 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
             try:
                 _current.loading = loading
                 try:
-                    data, put = of.encoded(of.function(*args, **kwargs))
+                    made = of.function(*args, **kwargs)
+                    data, put = of.encoded(made)
                 except BaseException as error:
                     give_up(loading, error)
                     raise
@@ -157,9 +161,11 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
                     raise
             else:
                 check(lib.hutch_loading_wait(loading, 0, byref(value)))
-            return decode(value, forms)
-        except Unreadable:
-            of.cache.delete(key)
+            found = _readable(of, key, value)
+            if found is not _NOTHING:
+                return found
+            if made is not _NOTHING:
+                return of.cache._as_stored(made)
         except (LoadError, TimedOutError, DeadlockError):
             if leads or not of.is_alone:
                 raise
@@ -174,6 +180,15 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
     # Or another program keeps storing bytes that this one cannot read.
     of.misses += 1
     return of.cache._as_stored(of.function(*args, **kwargs))
+
+
+def _readable(of: Loads, key: Any, value: Any) -> Any:
+    """A value that a load has found; _NOTHING: it cannot be read, and is removed."""
+    try:
+        return decode(value, of.cache._forms)
+    except Unreadable:
+        of.cache.delete(key)
+        return _NOTHING
 
 
 def _begin(
