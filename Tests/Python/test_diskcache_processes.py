@@ -103,6 +103,33 @@ def test_fork(tmp_path):
     assert "b" not in cache and cache.set("b", 1)
 
 
+def test_threads_of_a_child_that_begin_at_once(tmp_path):
+    """The file of the parent's lock is closed once: its number may be another file's by then."""
+    cache = Cache(tmp_path)
+    child = os.fork()
+    if not child:
+        lock, close, closed, others = cache._store.lock, os.close, [], []
+
+        def close_slowly(file):
+            closed.append(file)
+            if not others:
+                others.append(threading.Thread(target=cache.set, args=("b", 2)))
+                others[0].start()
+                others[0].join(0.2)
+            close(file)
+
+        code = 1
+        try:
+            file, os.close = lock._file, close_slowly
+            cache["a"] = 1
+            others[0].join()
+            code = 0 if closed.count(file) == 1 else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache["a"] == 1 and cache["b"] == 2
+
+
 def test_many_threads(tmp_path):
     cache = FanoutCache(tmp_path, shards=2)
     interval = sys.getswitchinterval()

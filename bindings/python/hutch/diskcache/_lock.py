@@ -22,11 +22,13 @@ _PART = 8
 does not stay free for milliseconds while others wait."""
 
 _forks = 0  # How many forks lead to this process.
+_beginning = threading.Lock()
 
 
 def _begin_child() -> None:
-    global _forks
+    global _forks, _beginning
     _forks += 1
+    _beginning = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -44,11 +46,20 @@ class WriterLock:
         self._begin()
 
     def _begin(self) -> None:
-        self._forks = _forks
         self._threads = threading.RLock()
         self._depth = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o644)
+        self._forks = _forks
+
+    def _begin_in_child(self) -> None:
+        # Several threads may be the first.
+        with _beginning:
+            if self._forks != _forks:
+                file, self._file = self._file, -1
+                if file >= 0:
+                    os.close(file)
+                self._begin()
 
     def acquire(self, timeout: float | None) -> int:
         """Wait for the lock for this many seconds; None: no limit. Returns how deep it is held.
@@ -57,8 +68,7 @@ class WriterLock:
         """
         if self._forks != _forks:
             # The parent's threads are not here, and its file would share the parent's lock.
-            os.close(self._file)
-            self._begin()
+            self._begin_in_child()
         depth = self._depth
         if depth and self._threads._is_owned():  # type: ignore[attr-defined]
             self._depth = depth = depth + 1
