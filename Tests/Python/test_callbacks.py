@@ -290,6 +290,35 @@ def test_an_interrupt_at_the_end_of_an_object_is_not_lost(directory, kind, inter
     assert [each.value for each in released] == ([8] * 3 if kind == "owner" else [])
 
 
+def test_an_interrupt_anywhere_in_an_end_releases_no_handle_twice():
+    for step in range(1000):
+        released, steps = [], iter(range(step))
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename != _handles.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(steps, None) is None:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        owners = [_handles.Owner(ctypes.c_void_p(8), released.append)]
+        tracing = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            owners.clear()
+            str.upper(os.fsdecode(b""))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracing)
+        assert len(released) <= 1, step
+        if next(steps, None) is not None:
+            break  # No step was left to interrupt.
+    assert step > 10 and len(released) == 1
+
+
 def open_files():
     """What the descriptors lead to, but for a database's connections, of which threads make more."""
     files = []

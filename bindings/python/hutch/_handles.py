@@ -73,20 +73,22 @@ def _end(
 
 
 class _Ending:
-    """The end of an Owner."""
+    """The end of an Owner. Without a release function it releases nothing."""
 
     __slots__ = ("_address", "_kind", "_release")
 
-    def __init__(self, address: int, kind: Any, release: Callable[[Any], Any]) -> None:
-        self._address = address
-        self._kind = kind
-        self._release = release
+    _address: int
+    _kind: Any
+    _release: Callable[[Any], Any]
 
     @finalizer
     def __del__(self, cast: Callable[..., Any] = ctypes.cast) -> None:
-        release = getattr(self, "_release", None)  # An interrupt may have ended __init__.
-        if release is not None:
-            release(cast(self._address, self._kind))
+        try:
+            id(self)  # Here, or before, an interrupt is raised that has come.
+        finally:
+            release = getattr(self, "_release", None)
+            if release is not None:
+                release(cast(self._address, self._kind))
 
 
 class Owner:
@@ -111,10 +113,17 @@ class Owner:
 
     @finalizer
     def __del__(self, make: Callable[..., _Ending] = _Ending) -> None:
-        if not hasattr(self, "_address"):  # An interrupt has ended __init__.
-            return
         try:
-            self._ending = make(self._address, self._kind, self._release)
+            self._ending = make()
         except BaseException:
-            self._ending = make(self._address, self._kind, self._release)
+            # An interrupt, which ends the object that has just been made.
+            self._ending = make()
             raise
+        finally:
+            # No call is made here, so no interrupt is raised: the handle is released once.
+            ending = self._ending
+            try:
+                ending._kind, ending._address = self._kind, self._address
+                ending._release = self._release
+            except AttributeError:
+                pass  # An interrupt has ended __init__.

@@ -142,8 +142,9 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
                 of.hits += 1
                 return found
             of.misses += 1
-            lib.hutch_value_release(value)
-            value = _structs.ValuePointer()
+            # In this order: an interrupt between them leaves nothing to be released again.
+            old, value = value, _structs.ValuePointer()
+            lib.hutch_value_release(old)
             try:
                 _current.loading = loading
                 try:
