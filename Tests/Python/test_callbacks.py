@@ -290,6 +290,36 @@ def test_an_interrupt_at_the_end_of_an_object_is_not_lost(directory, kind, inter
     assert [each.value for each in released] == ([8] * 3 if kind == "owner" else [])
 
 
+def test_an_interrupt_after_a_function_does_not_call_it_again():
+    """Its guard raises what has come when the function has ended."""
+    calls, results = [], []
+
+    def double(number):
+        calls.append(number)
+        return 2 * number
+
+    guard = _callbacks._guard(double)
+
+    def trace(frame, event, argument):
+        if frame.f_code is not guard.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and calls:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    tracing = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            results.extend(map(guard, [4]))
+            str.upper(os.fsdecode(b""))
+    finally:
+        sys.settrace(tracing)
+    assert (calls, results) == ([4], [8])
+
+
 def test_an_interrupt_anywhere_in_an_end_releases_no_handle_twice():
     for step in range(1000):
         released, steps = [], iter(range(step))

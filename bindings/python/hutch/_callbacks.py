@@ -84,9 +84,14 @@ def finalizer(function: F) -> F:
 
 
 def _guard(function: Any) -> Any:
+    call_all = itertools.starmap  # Kept to the interpreter's end.
+
     def call(*arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            # By a function in C, the result is kept before an interrupt that has come is raised.
+            results: list[Any] = []
+            results.extend(call_all(function, (arguments,)))
+            return results[0]
         except BaseException as error:
             return _instead((function, error), *arguments)
 
@@ -123,14 +128,19 @@ def _covered(code: CodeType) -> CodeType:
 
 @marked
 def _instead(failed: tuple[Callable[..., Any], BaseException], *arguments: Any) -> Any:
-    """A call of a function that has raised: made now, if it had not begun."""
+    """A call of a function that has raised: made now, if it had not begun. If it had ended, and
+    its guard has raised, it has a result."""
     function, error = failed
     result = None
     try:
         trace = error.__traceback__
+        results = None
         if trace is not None and trace.tb_frame.f_code in _guards.values():
+            results = trace.tb_frame.f_locals.get("results")
             trace = trace.tb_next
-        if trace is None or trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno:
+        if results:
+            result = results[0]
+        elif trace is None or trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno:
             result = function(*arguments)
         report(error, "a callback", function)
     except BaseException as another:
