@@ -29,6 +29,9 @@ from ._lock import Holding
 from ._record import Record
 from ._store import Store, open_store, stored_settings
 
+_TRIES = 4
+"""How often the end of a transaction begins to undo its writes."""
+
 _ORDERS = (None, "insertion", "access")
 _POLICIES = [policy for policy, order in EVICTION_POLICY.items() if order in _ORDERS]
 
@@ -232,8 +235,16 @@ class Base:
             try:
                 yield
             except BaseException:
-                if store.undo is undo:  # Else this is a child process: the block is the parent's.
-                    self._take_back(store)
+                tries, failure = _TRIES, None
+                # Else this is a child process, and the block is the parent's.
+                while store.undo is undo and tries:
+                    try:
+                        self._take_back(store, undo)
+                    except BaseException as error:
+                        # What the handler of a signal raises waits, or a part of the writes stays.
+                        store.undo, failure, tries = undo, error, tries - 1
+                if failure is not None:
+                    raise failure
                 raise
             finally:
                 if store.undo is undo or store.undo is None:
@@ -244,8 +255,9 @@ class Base:
         """A block that holds the writer lock; Timeout: as in transact."""
         return Holding(self._open(), None if retry else self._timeout)
 
-    def _take_back(self, store: Store) -> None:
-        undo, store.undo = store.undo or {}, None
+    def _take_back(self, store: Store, undo: dict[HutchKey, Record | None]) -> None:
+        """Undo the writes of a block. A call that was interrupted can be repeated."""
+        store.undo = None
         store.ends.forget()
         for key, old in undo.items():
             now = store.find(key)
