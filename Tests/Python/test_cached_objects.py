@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sys
+import types
 import threading
 import time
 import weakref
@@ -212,3 +213,20 @@ def test_another_process_replaces_an_object(cache):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert cache.objects["key"] == ["child"]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, RecursionError, ValueError])
+def test_what_a_decoding_raises(kind):
+    """Bytes that could not be read because of Ctrl-C, or for want of stack, are good ones."""
+
+    def loads(data):
+        if threading.current_thread() is threading.main_thread():
+            raise kind("raised")
+
+    serializer = types.SimpleNamespace(name="raising", dumps=lambda value: b"x", loads=loads)
+    with hutch.Cache(serializer=serializer, objects=True) as cache:
+        cache["key"] = [1]
+        expected = kind if kind is not ValueError else hutch.CorruptError
+        with pytest.raises(expected):
+            cache.objects["key"]
+        assert "key" in cache

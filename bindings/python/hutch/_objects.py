@@ -130,7 +130,11 @@ class Objects:
         except CorruptError as error:
             from ._object_codec import reason_of
 
-            raise error from reason_of()
+            reason = reason_of()
+            if isinstance(reason, Exception) and not isinstance(reason, RecursionError):
+                raise error from reason
+            # The bytes are good: Ctrl-C has come, or the stack was at its limit.
+            raise reason or error
         finally:
             if held:
                 lib.hutch_object_release(held)
