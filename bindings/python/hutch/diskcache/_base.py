@@ -50,6 +50,8 @@ def full_path(directory: Directory) -> str:
 class _Use:
     """The use of a cache by a thread. It ends with close() in the thread, or with the thread."""
 
+    process = 0  # Until it has begun, and after its end.
+
     def __init__(self, cache: Base) -> None:
         self.cache = cache
         self.process = os.getpid()
