@@ -5,6 +5,7 @@ With HUTCH_PURE=1 the two are the same: scripts/test runs this file so with HUTC
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import decimal
@@ -252,6 +253,7 @@ def test_arguments_by_name_and_too_many(open_cache):
 
 def test_statistics_are_those_of_the_python_code(open_cache):
     open_cache["there"] = b"value"
+    open_cache["text"] = "no bytes"
 
     def counted(get):
         before = open_cache.stats()
@@ -264,7 +266,16 @@ def test_statistics_are_those_of_the_python_code(open_cache):
             after.disk.misses - before.disk.misses,
         )
 
+    def pin_of_text(pin):
+        def call(key):
+            with contextlib.suppress(hutch.WrongTypeError):
+                pin("text" if key == "there" else key)
+
+        return call
+
     assert counted(open_cache.get) == counted(lambda key: SlowEntries.get(open_cache, key))
+    slow_pin = functools.partial(SlowEntries.pin, open_cache)
+    assert counted(pin_of_text(open_cache.pin)) == counted(pin_of_text(slow_pin))
 
 
 class OpenedByCtypes(hutch.Cache):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _structs
 from ._codec import FOREIGN, Key, key_to_bytes
@@ -12,6 +12,11 @@ from ._errors import Status, WrongTypeError, check
 from ._handles import Owner
 from ._library import lib
 from ._values import extended_of
+
+
+def refuse() -> NoReturn:
+    """Raise the exception of a value that is not bytes. The accelerator calls it."""
+    raise WrongTypeError(Status.WRONG_TYPE, "the value is not bytes")
 
 
 class Pins:
@@ -33,7 +38,7 @@ class Pins:
             if status == Status.NOT_FOUND:
                 return default
             if extended_of(value).startswith(FOREIGN):
-                raise WrongTypeError(Status.WRONG_TYPE, "the value is not bytes")
+                refuse()
             size = lib.hutch_value_size(value)
             if size == 0:
                 return memoryview(b"")

@@ -215,6 +215,15 @@ static Py_ssize_t fast_length(fast *self) {
   return is_fine(self, status) ? (Py_ssize_t)count : -1;
 }
 
+/* The exception of a pin of another kind than bytes, which Python makes. */
+static COLD PyObject *no_bytes(void) {
+  PyObject *pins = PyImport_ImportModule("hutch._pins");
+  PyObject *answer = pins ? PyObject_CallMethod(pins, "refuse", NULL) : NULL;
+  Py_XDECREF(answer);
+  Py_XDECREF(pins);
+  return NULL;
+}
+
 static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names) {
   key key;
@@ -226,11 +235,11 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
   if (status == HUTCH_WOULD_BLOCK) status = look_on_disk(self, &key, 0, NULL, 0, &found);
   if (status == HUTCH_NOT_FOUND) return default_of(arguments, count);
   if (!is_fine(self, status)) return NULL;
-  /* Empty bytes fit into no room; another kind than bytes is an error, which Python makes. */
+  /* Empty bytes fit into no room. */
   if (!found.value) return PyMemoryView_FromMemory("", 0, 0x100 /* PyBUF_READ */);
   if (is_encoded(hutch.value_extended(found.value), found.extended_size)) {
     hutch.value_release(found.value);
-    return slowly(self, PIN, arguments, count, names);
+    return no_bytes(); /* Another look would be another hit. */
   }
   return pinned_of(self, found.value);
 }
