@@ -17,7 +17,7 @@ from pathlib import Path
 import hutch
 import hypothesis
 import pytest
-from conftest import IS_WHOLE, NO_LIMITS, SEED, Clock
+from conftest import IS_WHOLE, KINDS, NO_LIMITS, SEED, Clock
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -357,7 +357,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.cache) == live
 
 
-@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file", "log"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_agrees_with_a_dictionary(kind, tmp_path):
     factory = functools.partial(Machine, kind, tmp_path)
     hypothesis.seed(SEED)(factory)

@@ -7,7 +7,7 @@ import random
 
 import hutch
 import pytest
-from conftest import NO_LIMITS
+from conftest import KINDS, NO_LIMITS
 
 THRESHOLD = 4096
 SIZES = sorted(
@@ -17,7 +17,7 @@ SIZES = sorted(
 )
 
 
-@pytest.mark.parametrize("storage", ["memory only", "mixed", "sqlite", "file"])
+@pytest.mark.parametrize("storage", KINDS)
 def test_identity(directory, storage, seed):
     source = random.Random(seed)
     values = {size: source.randbytes(size) for size in SIZES}
