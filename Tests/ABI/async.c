@@ -747,7 +747,7 @@ TEST(trap_19_a_cache_given_up_with_tasks_queued_makes_their_completions) {
   CHECK_EQUAL(20, count_of(cache));
   CHECK_OK(hutch_close(cache));
   /* It may have been shared for a while: then it is the worker that shuts it down, after that. */
-  while (workers() > 0) usleep(100);
+  await_no_workers();
 }
 
 static void close_in_completion(void *context, const hutch_completion *completion) {

@@ -300,7 +300,7 @@ static void make_directory(void) {
  * meanwhile finds parts of the cache. Workers that stay are those of the shared queue, or of a
  * cache that the case has left open. */
 static void await_workers(void) {
-  for (int i = 0; SANITIZED_BY > 1 && i < 4000 && workers() > 0; i++) nap();
+  if (SANITIZED_BY > 1) workers_end(4000);
 }
 
 /* Returns the case's wait status. */

@@ -242,6 +242,10 @@ void nap(void);
 
 /* How many threads of this process the library has named. */
 int workers(void);
+/* Waits until it has none, for `naps` at most; whether it has none. */
+bool workers_end(int naps);
+/* Waits for that, and ends the case if some stay for a minute. */
+void await_no_workers(void);
 
 /* What a long loop is divided by: a sanitizer makes it up to ten times as long. */
 #ifdef HUTCH_SANITIZED

@@ -77,10 +77,6 @@ static hutch_task *submit(hutch_queue *queue, hutch_group *group, fate *f) {
   return task;
 }
 
-static void await_no_workers(void) {
-  while (workers() > 0) usleep(100);
-}
-
 /* ------------------------------------------------- one opening of several */
 
 enum { OWN, FOREIGN, FOREIGN_OF_KEY, OWN_OF_KEY, TASKS };

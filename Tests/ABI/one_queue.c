@@ -265,7 +265,7 @@ TEST(the_queue_is_released_before_its_caches) {
   CHECK_OK(hutch_close(p.b));
   CHECK_EQUAL(HUTCH_OK, n.status[10]);
   hutch_cache_release(view);
-  while (workers() > 0) nap();
+  await_no_workers();
 }
 
 TEST(the_queue_serves_when_its_caches_have_gone) {
@@ -278,7 +278,7 @@ TEST(the_queue_serves_when_its_caches_have_gone) {
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
   hutch_task_release(task);
   hutch_queue_release(p.queue);
-  while (workers() > 0) nap();
+  await_no_workers();
 }
 
 /* -------------------------------------------------------------------- threads */

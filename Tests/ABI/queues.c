@@ -915,7 +915,7 @@ TEST(what_is_queued_when_the_queue_is_released_is_carried_out) {
     hutch_task_release(tasks[k]);
   }
   CHECK_EQUAL(20, s.count);
-  while (workers() > 0) usleep(100);
+  await_no_workers();
 }
 
 static hutch_status release_own_queue(void *context, hutch_task *task) {
@@ -929,7 +929,7 @@ TEST(a_queue_may_be_released_by_its_own_task) {
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, release_own_queue, queue, NULL, NULL, &task));
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
-  while (workers() > 0) usleep(100);
+  await_no_workers();
   hutch_task_release(task);
 }
 

@@ -376,7 +376,7 @@ static void play(uint64_t *random, int kind) {
     hutch_queue_release(actors[i].queue);
     hutch_port_release(actors[i].port);
   }
-  while (workers() > 0) nap();
+  await_no_workers();
   for (int i = 0; i < atomic_load(&given); i++)
     if (atomic_load(&contexts[i].released) != 1)
       FAIL("context %d, of %s, was released %d times (kind %d, %#llx)", i, contexts[i].given_to,

@@ -229,6 +229,19 @@ int workers(void) {
   return count;
 }
 
+bool workers_end(int naps) {
+  while (workers() > 0) {
+    if (naps-- == 0) return false;
+    nap();
+  }
+  return true;
+}
+
+void await_no_workers(void) {
+  enum { MINUTE = 60 * 1000 * 1000 / 50 };
+  if (!workers_end(MINUTE)) FAIL("%d workers do not end", workers());
+}
+
 static void never_completed(void *context, const hutch_completion *completion) {
   (void)context, (void)completion;
   FAIL("a task that was not submitted has been completed");
