@@ -116,17 +116,17 @@ import Testing
       var limits = TierLimits(cost: 100_000)
       let bench = try Bench(limits, policy: policy)
       for step in 0..<4000 {
-        let context: Comment = "seed \(seed), step \(step)"
+        func context() -> Comment { "seed \(seed), step \(step)" }
         let key = "\(random.next() % (random.next() % 2 == 0 ? 40 : 400))"
         switch random.next() % 8 {
         case 0..<5:
           let cost = 1 + random.next() % (1 << (random.next() % 16))
           let outcome = try bench.put(key, "value") { $0.cost = cost }.outcome
           if limits.cost != 0 {
-            expect(outcome == (cost <= limits.largestCharge ? .stored : .tooLarge), context)
-            expect(bench.tier.cost <= limits.cost, context)
+            expect(outcome == (cost <= limits.largestCharge ? .stored : .tooLarge), context())
+            expect(bench.tier.cost <= limits.cost, context())
           }
-          if limits.count != 0 { expect(bench.tier.count <= limits.count, context) }
+          if limits.count != 0 { expect(bench.tier.count <= limits.count, context()) }
         case 5..<7: _ = bench.get(key)
         default: bench.remove(key)
         }
@@ -136,7 +136,7 @@ import Testing
             count: random.next() % 3 == 0 ? 5 + random.next() % 200 : 0)
           bench.tier.setLimits(limits, at: bench.hand.moment)
         }
-        if step % 20 == 0 { expect(bench.violation == nil, context) }
+        if step % 20 == 0 { expect(bench.violation == nil, context()) }
       }
       expect(bench.violation == nil, "seed \(seed)")
     }

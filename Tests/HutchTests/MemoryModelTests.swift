@@ -36,12 +36,12 @@ import Testing
       }
       func cost() -> UInt64 { model.values.reduce(0) { $0 + $1.charge } }
       for step in 0..<600 {
-        let context: Comment = "seed \(seed), step \(step)"
+        func context() -> Comment { "seed \(seed), step \(step)" }
         let key = "key \(Int.random(in: 0..<keyCount, using: &random))"
         if let entry = model[key], bench.hand.now >= entry.expires {
           // Expired: no read or condition sees it, whether or not it is still counted.
-          expect(bench.version(of: key) == nil, context)
-          expect(bench.get(key) == nil, context)
+          expect(bench.version(of: key) == nil, context())
+          expect(bench.get(key) == nil, context())
           drop(key)
         }
         switch Int.random(in: 0..<10, using: &random) {
@@ -58,12 +58,12 @@ import Testing
             MemoryTier.charge(key.utf8.count, value.utf8.count, 0)
             + (life > 0 ? 48 + MemoryTier.overheadOfTimes : 0)
           if limits.cost > 0 && charge > limits.cost {
-            expect(result.outcome == .tooLarge, context)
+            expect(result.outcome == .tooLarge, context())
             drop(key)
             break
           }
-          expect(result.outcome == .stored, context)
-          expect(result.existing == model[key]?.version ?? 0, context)
+          expect(result.outcome == .stored, context())
+          expect(result.existing == model[key]?.version ?? 0, context())
           model[key] = Modelled(
             version: bench.version, value: value,
             expires: life > 0 ? bench.hand.now + life : .max, isBacked: isBacked,
@@ -74,10 +74,10 @@ import Testing
             drop(order.first { bench.hand.now >= model[$0]!.expires } ?? order[0])
           }
         case 4..<7:
-          expect(bench.get(key) == model[key]?.value, context)
+          expect(bench.get(key) == model[key]?.value, context())
           if model[key] != nil { touch(key) }
         case 7:
-          expect(bench.remove(key) == (model[key] != nil), context)
+          expect(bench.remove(key) == (model[key] != nil), context())
           drop(key)
         case 8:
           bench.hand.now += .random(in: 0..<40, using: &random)
@@ -85,14 +85,14 @@ import Testing
           if step % 50 == 0 {
             bench.maintain()
             for (key, entry) in model where bench.hand.now >= entry.expires { drop(key) }
-            expect(bench.tier.count == UInt64(model.count), context)
-            expect(bench.tier.cost == cost(), context)
+            expect(bench.tier.count == UInt64(model.count), context())
+            expect(bench.tier.cost == cost(), context())
           }
-          expect(bench.version(of: key) == model[key]?.version, context)
+          expect(bench.version(of: key) == model[key]?.version, context())
         }
         // What the tier still counts though it has expired is not in the way of the model's
         // order: it is the model's too until a call asks for it.
-        expect(bench.violation == nil, context)
+        expect(bench.violation == nil, context())
       }
       let live = model.filter { bench.hand.now < $0.value.expires }
       expect(Set(bench.keys()) == Set(live.keys), "seed \(seed)")

@@ -17,14 +17,14 @@ import Testing
       let bench = try Bench(TierLimits(count: UInt64(limit)), policy: policy)
       var newest: [String: UInt64] = [:]
       for step in 0..<800 {
-        let context: Comment = "seed \(seed), step \(step), limit \(limit)"
+        func context() -> Comment { "seed \(seed), step \(step), limit \(limit)" }
         let key =
           "\(Int(random.next() % 4 == 0 ? random.next() % 7 : random.next() % UInt64(3 * limit)))"
         switch random.next() % 16 {
         case 0..<8:
-          expect(try bench.put(key, "value").outcome == .stored, context)
+          expect(try bench.put(key, "value").outcome == .stored, context())
           newest[key] = bench.version
-          expect(bench.contains(key), context)
+          expect(bench.contains(key), context())
         case 8..<13: _ = bench.get(key)
         case 13:
           bench.remove(key)
@@ -36,11 +36,11 @@ import Testing
           }
         default:
           if let version = bench.version(of: key) {
-            expect(version == newest[key], context)
+            expect(version == newest[key], context())
           }
         }
-        expect(bench.tier.count <= UInt64(limit), context)
-        expect(bench.violation == nil, context)
+        expect(bench.tier.count <= UInt64(limit), context())
+        expect(bench.violation == nil, context())
       }
       for key in bench.keys() { expect(bench.version(of: key) == newest[key], "seed \(seed)") }
       // Exactly the limit, once there is enough.

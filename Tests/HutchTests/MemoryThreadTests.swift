@@ -65,7 +65,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     }
   }
 
-  @Test(arguments: [(500, 0), (0, 100_000), (20_000, 0), (9000, 1_500_000)] as [(UInt64, UInt64)])
+  @Test(arguments: [(500, 0), (0, 100_000), (10_000, 0), (4500, 750_000)] as [(UInt64, UInt64)])
   func limitsHoldAtEveryMoment(count: UInt64, cost: UInt64) throws {
     var limits = TierLimits(count: count)
     limits.cost = cost
@@ -73,8 +73,8 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     let seed = testSeed
     onThreads(4) { number in
       var random = Random(seed: seed &+ UInt64(number))
-      for step in 0..<20_000 {
-        let key = random.next() % 40_000
+      for step in 0..<(isLong ? 100_000 : 10_000) {
+        let key = random.next() % 20_000
         switch random.next() % 8 {
         case 0..<5:
           hammer.put(key, size: Int(random.next() % 200), version: UInt64(step))
