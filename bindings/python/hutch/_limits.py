@@ -53,7 +53,9 @@ class TierLimits:
     """
 
     # By hand what a dataclass would be: to import dataclasses takes longer than to open a cache.
-    __slots__ = __match_args__ = tuple(_FIELDS)
+    # Literals, which type checkers need: the names of _FIELDS.
+    __match_args__ = ("cost", "count", "max_entry", "time_to_live", "time_to_idle", "min_free")
+    __slots__ = __match_args__
 
     cost: Size | None
     count: float | None
