@@ -180,6 +180,24 @@ TEST(each_cache_has_its_own_codec) {
   CHECK_OK(hutch_close(back));
 }
 
+/* Where processes share, a touch goes to the store first, whose entry the codec has made. */
+TEST(a_touched_entry_is_copied_without_the_codec) {
+  int calls = 0;
+  hutch_options options = default_options();
+  options.codec_encode = turn;
+  options.codec_decode = turn;
+  options.codec_context = &calls;
+  options.codec_id = 9;
+  hutch_cache *source = open_cache(scratch("source").text, &options);
+  CHECK_OK(put_text(source, "key", "value"));
+  CHECK_OK(hutch_touch(source, KEY("key"), HUTCH_HOUR, 0));
+  hutch_cache *target = open_kind("target", HUTCH_STORAGE_SQLITE, NULL);
+  CHECK_EQUAL(1, copy(source, target).copied);
+  CHECK_TEXT(target, "key", "value");
+  CHECK_OK(hutch_close(source));
+  CHECK_OK(hutch_close(target));
+}
+
 TEST(what_the_target_cannot_take_is_told) {
   hutch_cache *source = open_kind("from", HUTCH_STORAGE_MIXED, NULL);
   CHECK_OK(put_text(source, "small", "value"));

@@ -51,7 +51,8 @@ extension Cache {
         storage.doOwedWork()
         continue
       }
-      let times = new.set(stored)
+      // For memory, whose value no codec has made.
+      let times = new.set(stored.ofValue)
       let named = try order.stripes.holding(stripe) { () throws(Failure) in
         try touchBlock(key, times)
       }
