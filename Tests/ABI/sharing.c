@@ -315,6 +315,13 @@ TEST(an_entry_in_memory_alone_gives_way_to_another_processs) {
   CHECK_TEXT(p.cache, "key", "there");
   CHECK_EQUAL(1, count_of(p.cache));
   CHECK_OK(tell(p.b, 'm', "key", "in memory", 0));
+  /* What memory has of it here counts no more. */
+  hutch_cursor *cursor;
+  const void *key;
+  size_t size;
+  CHECK_OK(hutch_cursor_create(view, &cursor));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_cursor_next(cursor, &key, &size));
+  hutch_cursor_release(cursor);
   CHECK_MISSING(p.cache, "key");
   TOLD_TEXT(p.b, "key", "in memory");
   hutch_cache_release(view);

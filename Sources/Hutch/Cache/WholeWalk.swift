@@ -39,10 +39,12 @@ final class WholeWalk: Cursor {
     let isInOrder = if let storage { handle.scope == .disk && storage.isOrdered } else { true }
     hasStore = storage != nil
     self.isRemoval = isRemoval
-    // A store lists the keys without the entries if the walk asks for each.
+    // A store lists the keys without the entries if the walk asks for each. Where processes share,
+    // memory has copies that do not count any more.
     super.init(
       handle, room: goesFar ? Cursor.mostRoom : WholeWalk.firstRoom, isInOrder: isInOrder,
-      asksForEach: !isInOrder && !isRemoval, rankSize: 0)
+      asksForEach: !isRemoval && (!isInOrder || !hasStore && handle.cache.coherence != nil),
+      rankSize: 0)
   }
 
   /// For a removal of the entries whose keys begin with `prefix`, and are longer. Delegates: see
