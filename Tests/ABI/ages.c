@@ -218,6 +218,73 @@ TEST(an_access_outlives_the_copy_in_memory) {
   }
 }
 
+static uint64_t removed_with_prefix(hutch_cache *cache) {
+  uint64_t removed;
+  CHECK_OK(hutch_remove_prefix(cache, KEY("ke"), &removed));
+  return removed;
+}
+
+static hutch_status walk_over(hutch_cache *cache) {
+  hutch_cursor *cursor;
+  const void *key;
+  size_t size;
+  CHECK_OK(hutch_cursor_create_ordered(cache, HUTCH_ORDER_ACCESS, &cursor));
+  hutch_status status = hutch_cursor_next(cursor, &key, &size);
+  hutch_cursor_release(cursor);
+  return status;
+}
+
+/* One call that depends on whether the key has an entry. False: there are no more. */
+static bool find_by(int call, hutch_cache *cache, hutch_cache *disk) {
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_value *value = NULL;
+  uint64_t sum;
+  switch (call) {
+    case 0: CHECK_OK(hutch_contains(cache, KEY("key"))); break;
+    case 1: CHECK_OK(hutch_info(cache, KEY("key"), &info)); break;
+    case 2: CHECK_OK(walk_over(cache)); break;
+    case 3: CHECK_OK(hutch_touch(cache, KEY("key"), 0, 0)); break;
+    case 4: CHECK_STATUS(HUTCH_EXISTS, hutch_add(cache, KEY("key"), KEY("new"), NULL, NULL)); break;
+    case 5: CHECK_OK(hutch_replace(cache, KEY("key"), KEY("new"), NULL, NULL)); break;
+    case 6: CHECK_OK(hutch_pop(cache, KEY("key"), &value)); break;
+    case 7: CHECK_EQUAL(1, removed_with_prefix(cache)); break;
+    case 8: CHECK_OK(hutch_value_bytes(cache, &sum)); CHECK_EQUAL(5, sum); break;
+    case 9: CHECK_OK(hutch_contains(disk, KEY("key"))); break;
+    case 10: CHECK_TEXT(disk, "key", "value"); break;
+    default: return false;
+  }
+  hutch_value_release(value);
+  return true;
+}
+
+/* As above, by the disk tier's time to idle, and for calls that are no access: memory has not given
+   its copy up when they look at the store. */
+TEST(each_call_knows_the_reads_of_the_copy_in_memory) {
+  const uint32_t policies[] = {HUTCH_WRITE_THROUGH, HUTCH_WRITE_ON_EVICTION};
+  for (int way = 0; way < 3; way++) {
+    bool is_more = true;
+    for (int call = 0; is_more; call++) {
+      test_clock clock = {0};
+      hutch_options options = unlimited_options();
+      options.memory.time_to_live = AGE * HUTCH_SECOND;
+      options.disk.time_to_idle = AGE * HUTCH_SECOND;
+      options.sharing = way ? HUTCH_SHARING_EXCLUSIVE : HUTCH_SHARING_SHARED;
+      options.write_policy = policies[way / 2];
+      hutch_cache *cache = open_by_hand(&options, &clock);
+      hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+      CHECK_OK(put_text(cache, "key", "value"));
+      CHECK_OK(hutch_flush(cache));
+      clock.now += 4 * HUTCH_SECOND;
+      CHECK_TEXT(cache, "key", "value");
+      clock.now += 7 * HUTCH_SECOND;
+      is_more = find_by(call, cache, disk);
+      hutch_cache_release(disk);
+      CHECK_OK(hutch_close(cache));
+      CHECK_OK(hutch_destroy(scratch("cache").text));
+    }
+  }
+}
+
 /* The tier's age, which memory has not: given at the opening, changed later, and lifted. */
 TEST(the_disk_tiers_time_to_idle_counts_reads_in_memory) {
   for (uint32_t storage = 0; storage < 2; storage++) {

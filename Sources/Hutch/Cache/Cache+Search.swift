@@ -95,8 +95,9 @@ extension Cache {
   ) throws(Failure) -> (version: UInt64, hasExpired: Bool) {
     let counter = coherence?.mark(hash)
     var hasExpired = false
-    if let stored = try infoBelow(key, hash, at: .first, storage) {
-      hasExpired = stored.isExpired(at: moment.time, under: storage.limits.ages)
+    if var stored = try infoBelow(key, hash, at: .first, storage) {
+      hasExpired = stored.isExpired(
+        at: moment.time, under: storage.limits.ages, key, asking: self)
       if !hasExpired { return (stored.version, false) }
     }
     guard let counter, scope == .whole else { return (0, hasExpired) }

@@ -162,10 +162,15 @@ final class AccessTimes {
   func latest(_ key: Bytes, _ hash: UInt64? = nil) -> Int64 { gathered(key, hash).time }
 
   /// True if an entry's life has ended, also with the accesses that have gathered and are not yet
-  /// in its row.
-  func isExpired(_ record: Record, _ key: Bytes, at now: Int64, under ages: Ages) -> Bool {
-    guard record.isExpired(at: now, under: ages) else { return false }
+  /// in its row, and with those that the tiers above have answered.
+  @inline(never)
+  func isExpired(
+    _ record: Record, _ key: Bytes, at now: Int64, under ages: Ages,
+    asking observer: (any StorageObserver)?
+  ) -> Bool {
     var record = record
+    guard record.isExpired(at: now, under: ages, key, asking: observer) else { return false }
+    // An entry that has left memory meanwhile has handed its time down before.
     record.accessed = max(record.accessed, latest(key))
     return record.isExpired(at: now, under: ages)
   }

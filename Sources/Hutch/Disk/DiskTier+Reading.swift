@@ -102,7 +102,7 @@ extension DiskTier {
   }
 
   func isExpired(_ record: Record, _ key: Bytes, at now: Int64) -> Bool {
-    accesses.isExpired(record, key, at: now, under: ages)
+    accesses.isExpired(record, key, at: now, under: ages, asking: observer)
   }
 
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
@@ -249,7 +249,7 @@ struct RowFilter {
   private let generation: Int64
   private let now: Int64?
   private let ages: Ages
-  private let accesses: AccessTimes
+  private unowned(unsafe) let tier: DiskTier
   private let rounds: UInt64
 
   @inline(never)
@@ -257,18 +257,18 @@ struct RowFilter {
     generation = tier.shared.generation
     now = moment?.time
     ages = tier.ages
-    accesses = tier.accesses
-    rounds = accesses.rounds
+    self.tier = tier
+    rounds = tier.accesses.rounds
   }
 
   /// False: a row that was not shown may have been read since.
-  var isCurrent: Bool { accesses.rounds == rounds }
+  var isCurrent: Bool { tier.accesses.rounds == rounds }
 
   @inline(never)
   func shows(_ row: Row, _ key: Bytes) -> Bool {
     guard row.generation >= generation else { return false }
     guard let now, row.record.mayExpire(under: ages) else { return true }
-    return !accesses.isExpired(row.record, key, at: now, under: ages)
+    return !tier.isExpired(row.record, key, at: now)
   }
 }
 

@@ -54,7 +54,7 @@ struct Transaction: ~Copyable {
 
   /// Counts the accesses that have gathered and are not in the row yet.
   func isExpired(_ record: Record, _ key: Bytes) -> Bool {
-    accesses.isExpired(record, key, at: now, under: ages)
+    accesses.isExpired(record, key, at: now, under: ages, asking: observer)
   }
 
   /// The time of the last access, those included that are not in the row yet.

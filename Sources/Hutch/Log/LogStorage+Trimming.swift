@@ -33,14 +33,19 @@ extension LogStorage {
     for i in 0..<found.entries.count {
       let entry = found.entries[i]
       let key = found.key(of: entry)
-      if let moment,
-        entry.record.isExpired(at: moment.time, under: ages)
-          || hasBars.load(ordering: .acquiring) && isBarred(key, hash.entry(key))
-      { continue }
+      var record = entry.record
+      if let moment {
+        if hasBars.load(ordering: .acquiring) && isBarred(key, hash.entry(key)) { continue }
+        if record.isExpired(at: moment.time, under: ages) {
+          // The tier above may know of later reads.
+          guard let known = try info(key, hash.entry(key), at: moment) else { continue }
+          record = known
+        }
+      }
       visit(
         key,
         WalkedEntry(
-          id: Int64(bitPattern: entry.address), record: entry.record, charge: entry.charge,
+          id: Int64(bitPattern: entry.address), record: record, charge: entry.charge,
           uses: Int64(entry.uses)))
     }
   }

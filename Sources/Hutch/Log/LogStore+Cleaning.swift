@@ -220,7 +220,7 @@ extension LogStore {
 
   /// Whether an entry has expired, also by what the tier above knows of its reads.
   @inline(never)
-  private func hasEnded(_ entry: LogEntry.Head, at now: Int64, under ages: Ages) -> Bool {
+  func hasEnded(_ entry: LogEntry.Head, at now: Int64, under ages: Ages) -> Bool {
     var record = entry.record
     let known = record.accessed
     let hasEnded = record.isExpired(at: now, under: ages, entry.key, asking: observer)

@@ -251,8 +251,7 @@ extension LogStore {
   func hasExpired(_ entry: LogEntry.Head, at moment: Moment) -> Bool {
     let ages = ages
     if entry.fields.isEmpty && !ages.any { return false }
-    let record = entry.record
-    return record.mayExpire(under: ages) && record.isExpired(at: moment.time, under: ages)
+    return hasEnded(entry, at: moment.time, under: ages)
   }
 
   @inline(__always)
