@@ -465,7 +465,9 @@ typedef struct hutch_cache_limits {
 } hutch_cache_limits;
 
 /* How to open a cache. All zero: the defaults, which the fields' comments name. In a second
-   opening of a directory, a field of 0 means what the open cache has. */
+   opening of a directory, a field of 0 means what the open cache has; but a flag that is not
+   given differs from HUTCH_OPEN_DRAIN_RELEASES or HUTCH_OPEN_AGES_ON_TRIM, and a clock from that
+   of the open cache, whatever it is. */
 typedef struct hutch_options {
   size_t struct_size;
   uint32_t flags;      /* HUTCH_OPEN_* or 0 */
@@ -559,9 +561,10 @@ enum {
   HUTCH_OPEN_EXISTING = 32,
   /* The tiers' times to live and to idle act in trims alone: for all other calls of this
      process, and for its maintenance, entries without times of their own do not expire.
-     hutch_trim with HUTCH_TRIM_EXPIRED removes the entries whose time has ended, and other
-     trims remove them first. A read puts the end of a time to idle off, as ever. An
-     entry's own times end it as ever. Other processes go by their own flag. */
+     hutch_trim with HUTCH_TRIM_EXPIRED removes the entries whose time has ended, and
+     HUTCH_TRIM_TO_COST and HUTCH_TRIM_TO_COUNT remove them before others. A read puts the end
+     of a time to idle off, as ever. An entry's own times end it as ever. Other processes go by
+     their own flag. */
   HUTCH_OPEN_AGES_ON_TRIM = 64
 };
 
@@ -677,12 +680,14 @@ HUTCH_API void hutch_cache_release(hutch_cache *cache);
  * accepts every call that a cache accepts; hutch_cache_release releases it. The tiers stay
  * coherent:
  *   memory view  put stores in memory and removes the entry on disk; get,
- *                contains and info see memory only; remove and clear remove
- *                the copies in memory only
+ *                contains, info and conditions see memory only; touch sets the
+ *                times in memory only; remove and clear remove the copies in
+ *                memory only; flush does nothing
  *   disk view    put stores on disk and removes the copy in memory; get,
- *                contains and info see the disk only and bring nothing into
- *                memory; remove and clear remove the entries on disk and
- *                their copies in memory
+ *                contains, info and conditions see the disk only and bring
+ *                nothing into memory; touch sets the times on disk and removes
+ *                the copy in memory; remove and clear remove the entries on
+ *                disk and their copies in memory
  * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: the cache has no such
  * tier; a cache in memory has no disk tier. Since 0.1.
  */
@@ -735,7 +740,8 @@ HUTCH_API hutch_status hutch_set_options(hutch_cache *cache, const hutch_options
  * When the call returns, all writes that were submitted before it are committed. It also
  * writes the entries that HUTCH_WRITE_ON_EVICTION has deferred, and the access times
  * gathered so far. An entry that could not be written stays deferred. Failures: HUTCH_IO,
- * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory: HUTCH_OK. Since 0.1.
+ * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory, and a view of the memory
+ * tier: HUTCH_OK, and nothing is done. Since 0.1.
  */
 HUTCH_API hutch_status hutch_flush(hutch_cache *cache);
 
@@ -1677,12 +1683,12 @@ typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
  * hutch_set_logger, hutch_set_default_logger - log what goes wrong
  *
  * The library calls logger with context for every line of this level or a more severe one.
- * logger replaces the logger that was set; NULL: none is set any more. A cache without a
- * logger of its own uses the process's default logger. At first neither is set, and nothing
- * is logged. The log tells of: a disk tier that goes out of service or comes back, with the
- * reason; damage that was found, and what became of it; a directory that was not closed;
- * values that a tier did not store; loaders that failed; closes that were not clean. A
- * cache logs at most 32 lines a second.
+ * logger replaces the logger that was set; NULL: none is set any more, and level has no
+ * meaning. A cache without a logger of its own uses the process's default logger. At first
+ * neither is set, and nothing is logged. The log tells of: a disk tier that goes out of
+ * service or comes back, with the reason; damage that was found, and what became of it; a
+ * directory that was not closed; values that a tier did not store; loaders that failed;
+ * closes that were not clean. A cache logs at most 32 lines a second.
  *
  * Any thread may call the logger, also several at once, with no lock held. A line comes
  * before the call that met its cause returns, hutch_open and hutch_close included, or from
@@ -1737,9 +1743,10 @@ HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_
 /*
  * hutch_writer_begin - begin a put whose value comes in pieces
  *
- * *out: a new reference, which hutch_writer_release releases. If the value gets a file, the
- * writer writes it there piece by piece and never has the whole value in memory; the value
- * does not enter the memory tier (HUTCH_OUTCOME_REMOVED) before it is read. The writer
+ * *out: a new reference, which hutch_writer_release releases. If the value gets a file, and
+ * no codec makes it, the writer writes it there piece by piece and never has the whole value
+ * in memory; the value does not enter the memory tier (HUTCH_OUTCOME_REMOVED) before it is
+ * read, also where its file is too large for the disk tier (HUTCH_TOO_LARGE). The writer
  * gathers any other value in memory, and commits it like hutch_put. Until the commit, no
  * call sees the value, and another put of the key is independent. options are as in
  * hutch_put; durations begin at the commit.
