@@ -39,6 +39,7 @@ static hutch_cache *open_it(const char *directory, hutch_cache **disk) {
   hutch_options options = unlimited_options();
   use_clock(&options, &w->clock);
   options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.storage = HUTCH_STORAGE_MIXED;
   chain kind = w->chain == MIXED ? (chain)below(MIXED) : w->chain;
   options.durability = HUTCH_DURABILITY_PROCESS + (uint32_t)kind;
   hutch_cache *cache = open_cache(directory, &options);
