@@ -659,6 +659,36 @@ TEST(a_put_stores_where_its_write_policy_says) {
   check_note(NULL);
 }
 
+/* Each key is asked for twice, with so many others between as the disk tier has room for and memory
+   has not. That memory was given an entry is no read of it, for which the disk tier would keep it
+   before new ones. */
+TEST(a_small_memory_tier_costs_the_disk_tier_no_hits) {
+  enum { IN_MEMORY_TIER = 200, ON_DISK = 1000, DISTANCE = 800, KEYS = 6000 };
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  options.memory.count = IN_MEMORY_TIER;
+  options.disk.count = ON_DISK;
+  options.disk.cost = ON_DISK * 2048;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  uint32_t hits = 0;
+  for (uint32_t i = 0; i < KEYS; i++)
+    for (uint32_t again = 0; again < 2; again++) {
+      char value[448] = {0};
+      size_t size;
+      uint32_t key = again ? i - DISTANCE : i;
+      if (again && i < DISTANCE) continue;
+      hutch_status status = hutch_get_into(cache, &key, sizeof key, value, sizeof value, &size);
+      if (status == HUTCH_OK) {
+        hits++;
+        continue;
+      }
+      CHECK_STATUS(HUTCH_NOT_FOUND, status);
+      CHECK_OK(hutch_put(cache, &key, sizeof key, value, sizeof value, NULL, NULL));
+    }
+  CHECK(hits > (KEYS - DISTANCE) / 10 * 9);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(write_policies_that_cannot_be_are_refused) {
   hutch_options options = default_options();
   hutch_put_options put = put_options();

@@ -85,7 +85,9 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
   var hasUsed: ((_ key: Bytes, _ version: UInt64) -> Bool)?
-  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool { hasUsed?(key, version) ?? false }
+  func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {
+    hasUsed?(key, version) ?? false
+  }
   var quietLines: UInt64 { .max }
   func storeReturns(_ firstVersion: UInt64) { onReturn?(firstVersion) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }

@@ -26,7 +26,7 @@ final class TierAbove: StorageObserver {
     whileAsked()
     return lastAccess
   }
-  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool {
+  func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {
     read.map { key.loadUnaligned(as: UInt64.self) == UInt64($0) } ?? false
   }
   var quietLines: UInt64 { .max }

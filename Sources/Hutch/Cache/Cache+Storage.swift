@@ -86,8 +86,8 @@ extension Cache: StorageObserver {
     memory.lastAccess(key, memory.hash(key), at: clock.momentForMaintenance())
   }
 
-  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool {
-    memory.hasUsed(key, memory.hash(key), version)
+  func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {
+    memory.hasUsed(key, memory.hash(key), version, isOften: isOften)
   }
 
   var quietLines: UInt64 { life.gate.quietLines }

@@ -174,7 +174,9 @@ struct Evictor: ~Copyable {
         // It was read since it was sampled. Not asked after a second sample: reads must not
         // be able to keep everything.
         if fills < 2 && record.accessed > candidate.accessed { return nil }
-        isSpared = credit > 0 && key.count > 0 && observer?.hasUsed(key, record.version) == true
+        isSpared =
+          credit > 0 && key.count > 0
+          && observer?.hasUsed(key, record.version, isOften: false) == true
         if !isSpared { return .evicted }
         // The row counts as read now, unless its life depends on when it was.
         let isIdling = ages.mayIdle(own: record.timeToIdle)

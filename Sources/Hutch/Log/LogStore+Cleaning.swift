@@ -248,17 +248,18 @@ extension LogStore {
   private func isToStay(_ entry: LogEntry.Head, _ uses: UInt64, _ stream: LogStream) -> Bool {
     switch policy {
     case .fifo: false
-    case .lru, .lfu: uses > 0 || hasUsed(entry)
-    case .adaptive: uses >= (stream == .new ? SlotWord.mostUses : 1) || hasUsed(entry)
+    case .lru, .lfu: uses > 0 || hasUsed(entry, isOften: false)
+    case .adaptive:
+      uses >= (stream == .new ? SlotWord.mostUses : 1) || hasUsed(entry, isOften: true)
     }
   }
 
   @inline(__always) var policy: EvictionPolicy { EvictionPolicy(livePolicy) }
 
   /// Whether reads of the entry were answered above: they set no use bit.
-  private func hasUsed(_ entry: LogEntry.Head) -> Bool {
+  private func hasUsed(_ entry: LogEntry.Head, isOften: Bool) -> Bool {
     guard let observer else { return false }
-    return observer.hasUsed(entry.key, entry.version)
+    return observer.hasUsed(entry.key, entry.version, isOften: isOften)
   }
 
   /// Prefetches what the next calls of `clean` will read: the buckets of the next entry's slot, and

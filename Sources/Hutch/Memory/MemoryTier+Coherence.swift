@@ -87,13 +87,18 @@ extension MemoryTier {
     }
   }
 
-  /// True if this version of the entry is here, and was read here of late.
-  func hasUsed(_ key: Bytes, _ hash: UInt64, _ version: UInt64) -> Bool {
+  /// True if this version of the entry is here, and was read here of late. `isOften`: was read
+  /// twice, where the policy counts reads.
+  func hasUsed(_ key: Bytes, _ hash: UInt64, _ version: UInt64, isOften: Bool) -> Bool {
     with(hash) { shard, shardHash in
       guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,
         place.pointee.block.version == version
       else { return false }
-      return shard.policy.uses(Slot(place.pointee.block.slot), place.pointee, shard.entries) > 0
+      let uses = shard.policy.uses(Slot(place.pointee.block.slot), place.pointee, shard.entries)
+      if !shard.policy.isAdaptive { return uses > 0 }
+      let least: UInt64 = isOften ? 2 : 1
+      // The sketch, if there is one yet, has counted the put of the entry.
+      return place.pointee.uses >= least || uses > least
     }
   }
 }

@@ -22,10 +22,10 @@ protocol StorageObserver: AnyObject {
   /// entry leaves the tier above.
   func lastAccess(of key: Bytes) -> Int64?
 
-  /// True if a tier above has the entry of this version and has answered reads with it. The store
-  /// asks before it evicts the entry: no read that memory answers comes to the store. Called with
-  /// locks of the store held.
-  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool
+  /// True if a tier above has the entry of this version and was asked for it of late; `isOften`:
+  /// twice. The store asks before it evicts the entry: no read that memory answers comes to the
+  /// store. Called with locks of the store held.
+  func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool
 
   /// The lines of threads, a bit each, on which no thread reads in the store at this moment but the
   /// calling one (Gate).
