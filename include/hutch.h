@@ -237,7 +237,9 @@ enum {
  * entries therefore stay before a large entry that is used as often as each of them. A
  * large entry stays if it is used often enough. The policy weighs cost only if the cost
  * limit is the limit that is reached and costs differ by more than a factor of two. It
- * treats all costs from 2^31 on as equal. The other policies ignore cost.
+ * treats all costs from 2^31 on as equal. The other policies ignore cost. Only reads are uses
+ * to the default policy: a put that replaces an entry does not keep it. A key whose entry was
+ * used, and is removed or expires, is remembered as an evicted one is.
  *
  * The disk tier counts the uses that memory answers when an entry is next to be evicted. A
  * touch counts as a write. Each process evicts by its own policy. HUTCH_POLICY_ADAPTIVE is

@@ -482,7 +482,7 @@ import Testing
     // A loop that is too large: the mode that admits everything is the last.
     for round in 0..<40 as Range<UInt32> {
       for key in 0..<900 as Range<UInt32> where round < 40 {
-        selector.sample(key &* 0x9E37_79B1 & ~1, cost: 0, filling)
+        selector.sample(key &* 0x9E37_79B1 & ~1, cost: 0, filling, as: .hit)
       }
     }
     let leader = filling.contest.leader.load(ordering: .relaxed)

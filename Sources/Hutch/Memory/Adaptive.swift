@@ -8,6 +8,9 @@ import Synchronization
 /// try one mode each, and the shards follow the best (see Contest.swift, SegmentedQueue.swift).
 /// A hit is a count of two bits in a line that is touched anyway.
 ///
+/// READS. The aim is that reads are hits, so reads alone are uses, and alone decide between the
+/// modes: also those that miss and put nothing. A write gives a mode an entry and no hit.
+///
 /// COST. The aim is hits, and an entry that takes the room of a hundred has to be worth
 /// a hundred. Where a limit on cost is what binds, and entries differ in cost by more than a
 /// factor of two, costs count: in the order of the queues (CostLists.swift), in comparisons of
@@ -56,7 +59,7 @@ struct Adaptive: ~Copyable {
 
   func hasSelector(_ common: Selector) -> Bool { selector === common }
 
-  /// A hit on a key whose hash has none of these bits is told to the policy.
+  /// A read or a write of a key whose hash has none of these bits is told to the policy.
   @inline(__always)
   private(set) var sampleMask: UInt64 {
     get { mask.load(ordering: .relaxed) }
@@ -149,7 +152,7 @@ struct Adaptive: ~Copyable {
     credit = min(credit &+ Adaptive.creditForMiss, Adaptive.mostCredit)
     sampleMask = sampled
     let local = Adaptive.local(hash)
-    if hash & sampleMask == 0 { sample(hash, charge: charge) }
+    if hash & sampleMask == 0 { sample(hash, charge: charge, as: .put) }
     let key = position.key(local)
     tuning.sketch.increment(key)
     queue.prepare(
@@ -157,10 +160,10 @@ struct Adaptive: ~Copyable {
       entries)
   }
 
-  mutating func sample(_ hash: UInt64, charge: UInt64) {
+  mutating func sample(_ hash: UInt64, charge: UInt64, as access: Access) {
     credit -= 1
     if credit <= 0 { sampleMask = .max }
-    selector.sample(position.key(Adaptive.local(hash)), cost: charge, tuning)
+    selector.sample(position.key(Adaptive.local(hash)), cost: charge, tuning, as: access)
   }
 
   /// The part of a hash that a slot keeps.
@@ -195,6 +198,16 @@ struct Adaptive: ~Copyable {
   mutating func adopt(_ slot: Slot, _ link: ForwardLink, _ entries: borrowing Entries) {
     entries.link(slot).pointee.tag(costClass: link.costClass, level: link.level)
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
+  }
+
+  /// The entry goes before its turn: it is removed, or has expired. If it was used, its key is
+  /// remembered as an evicted one is: the next value of the key is likely to be used as well.
+  @inline(never)
+  mutating func remember(_ slot: Slot, _ place: Table.Place, _ entries: borrowing Entries) {
+    let uses = place.pointee.uses
+    if uses == 0 && !entries.isMain(slot) { return }
+    for _ in 0..<uses { tuning.sketch.increment(entries.key(slot)) }
+    ghosts.insert(entries.ghost(slot))
   }
 
   /// Whether the slot is free; if not, `takeFreed` will give it.

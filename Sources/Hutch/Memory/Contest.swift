@@ -109,18 +109,21 @@ final class Contest {
     return sum
   }
 
-  /// A key of the sample was asked for; its entry's cost. `sketch`: the real cache's.
-  func sample(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) {
+  /// A key of the sample was read or put; its entry's cost, but for a miss. `sketch`: the real
+  /// cache's.
+  func sample(
+    _ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch, as access: Access
+  ) {
     guard let entrants else { return }
     // Growing the weight of what comes is decay of what was.
-    weight *= growth
+    if access != .put { weight *= growth }
     var best = 0
     for i in 0..<Mode.count {
       let entrant = entrants + i
       let isHit =
         hasSketches
-        ? entrant.pointee.shadow.ask(key, cost: cost, entrant.pointee.sketch)
-        : entrant.pointee.shadow.ask(key, cost: cost, sketch)
+        ? entrant.pointee.shadow.ask(key, cost: cost, entrant.pointee.sketch, as: access)
+        : entrant.pointee.shadow.ask(key, cost: cost, sketch, as: access)
       if isHit { scores[i] += weight }
       if scores[i] > scores[best] { best = i }
     }

@@ -282,7 +282,7 @@ struct HitPath {
     defer { if !keepsLock { spot.unlock() } }
     let found = search(key, keySize, spot.lock)
     guard let place = found.place else {
-      return outcome(spot, isAbsent: found.isAbsent, isAccess: isAccess)
+      return outcome(spot, found.hash, isAbsent: found.isAbsent, isAccess: isAccess)
     }
     let block = place.word.block
     let isUsed = use(
@@ -313,7 +313,7 @@ struct HitPath {
     guard lock(hash, way).raw == shardLock.raw else { return Found() }
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
-    guard let place else { return Found(isAbsent: true) }
+    guard let place else { return Found(hash: localHash, isAbsent: true) }
     let block = place.word.block
     let isUsable =
       (!place.word.isTimed || shardLock.shard.pointee.isAliveUnread(block, at: now))
@@ -330,7 +330,7 @@ struct HitPath {
   ) -> Outcome {
     let isRight =
       spot.lock.raw != line.pointee.shards || way.bits == 0 || isWay(key, keySize, localHash)
-    return outcome(spot, isAbsent: isRight, isAccess: isAccess)
+    return outcome(spot, localHash, isAbsent: isRight, isAccess: isAccess)
   }
 
   /// The same, and releases the lock.
@@ -352,9 +352,11 @@ struct HitPath {
 
   /// `isAbsent`: the shard has no entry of the key.
   @inline(__always)
-  private func outcome(_ spot: Spot, isAbsent: Bool, isAccess: Bool) -> Outcome {
+  private func outcome(
+    _ spot: Spot, _ hash: UInt64, isAbsent: Bool, isAccess: Bool
+  ) -> Outcome {
     let isAbsent = isAbsent && line.pointee.isAll
-    if isAbsent && isAccess { spot.line.pointee.misses.add(1) }
+    if isAbsent && isAccess { HitPath.noteMiss(spot, hash) }
     return isAbsent ? .absent : .unusual
   }
 
@@ -387,8 +389,15 @@ struct HitPath {
   private static func tell(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
     spot.tell {
       let shard = spot.lock.shard
-      shard.pointee.policy.tell(hash, block, shard.pointee.entries)
+      shard.pointee.policy.tell(hash, block, shard.pointee.entries, as: .hit)
     }
+  }
+
+  @inline(never)
+  private static func noteMiss(_ spot: Spot, _ hash: UInt64) {
+    spot.line.pointee.misses.add(1)
+    if _fastPath(!spot.lock.shard.pointee.policy.wantsMiss(hash)) { return }
+    spot.tell { spot.lock.shard.pointee.policy.tellMiss(hash) }
   }
 }
 

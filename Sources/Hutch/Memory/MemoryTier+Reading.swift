@@ -15,7 +15,10 @@ extension MemoryTier {
       locked.lock.line.pointee.hits.add(1)
       return (block, locked)
     }
-    if countsMiss { locked.lock.line.pointee.misses.add(1) }
+    if countsMiss {
+      locked.lock.line.pointee.misses.add(1)
+      locked.shard.pointee.noteMiss(locked.hash)
+    }
     locked.lock.unlock()
     if expired { reclaim(key, hash, at: at) }
     return nil

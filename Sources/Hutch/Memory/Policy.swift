@@ -174,15 +174,29 @@ struct Policy: ~Copyable {
     isAdaptive && adaptive.isOff(slot, charge: charge, entries)
   }
 
-  /// A hit whose hash has none of the bits of `adaptive.sampleMask`: one of the default policy's
-  /// sample, or any of another policy.
+  /// A hit, or a put over a value, whose hash has none of the bits of `adaptive.sampleMask`: one of
+  /// the default policy's sample, or any of another policy, for which a put is a use.
   @inline(__always)
-  mutating func tell(_ hash: UInt64, _ block: UnownedBlock, _ entries: borrowing Entries) {
+  mutating func tell(
+    _ hash: UInt64, _ block: UnownedBlock, _ entries: borrowing Entries, as access: Access
+  ) {
     if isAdaptive {
-      adaptive.sample(hash, charge: MemoryTier.charge(of: block))
+      adaptive.sample(hash, charge: MemoryTier.charge(of: block), as: access)
     } else {
       lists.hit(Slot(block.slot), entries)
     }
+  }
+
+  /// Whether a miss is to be told: only the default policy learns from it.
+  @inline(__always)
+  func wantsMiss(_ hash: UInt64) -> Bool { hash & adaptive.sampleMask == 0 && isAdaptive }
+
+  @inline(never)
+  mutating func tellMiss(_ hash: UInt64) { adaptive.sample(hash, charge: 0, as: .miss) }
+
+  /// The entry of a place is about to go, though it is not the next.
+  mutating func remember(_ place: Table.Place, _ entries: borrowing Entries) {
+    if isAdaptive { adaptive.remember(Slot(place.pointee.block.slot), place, entries) }
   }
 
   /// How often the entry was used of late, about; for trims.

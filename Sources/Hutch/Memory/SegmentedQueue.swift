@@ -106,7 +106,7 @@ struct SegmentedQueue: ~Copyable {
       // key; that for the candidate is still to come, unless more new keys have come since its last
       // than there are entries.
       let slot = candidate.slot
-      let isDue = !weighs && main.age(at: now) < Float(count)
+      let isDue = !weighs && !isOlder(1)
       let (ours, theirs) = compare(
         sketch.estimate(key), costClass, sketch.estimate(entries.key(slot)) &+ (isDue ? 1 : 0),
         entries.link(slot).pointee.costClass)
@@ -117,9 +117,14 @@ struct SegmentedQueue: ~Copyable {
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
+  /// Whether so many times as many new keys as there are entries have come since the main queue's
+  /// oldest did.
+  private func isOlder(_ factor: Float) -> Bool { main.age(at: now) >= factor * Float(count) }
+
   /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may
-  /// be out of date: it has not been used for longer than keys are remembered (Ghosts.swift), and
-  /// a few keys that came again were refused for it. One candidate goes at a time, since in a loop
+  /// be out of date: it has not been used while 2.1 times as many new keys came as there are
+  /// entries, so for longer than keys are remembered (Ghosts.swift), and a few keys that came again
+  /// were refused for it. One candidate goes at a time, since in a loop
   /// that is too large most entries are as old. Where costs count, age counts already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
@@ -127,7 +132,7 @@ struct SegmentedQueue: ~Copyable {
       incumbent = candidate
       refusals = 0
     }
-    if main.age(at: now) < 2.1 * Float(count) { return false }
+    if !isOlder(2.1) { return false }
     refusals += 1
     if refusals < SegmentedQueue.mostRefusals { return false }
     refusals = 0

@@ -51,10 +51,10 @@ final class Selector {
     }
   }
 
-  /// A key of the sample was asked for; its entry's cost.
-  func sample(_ key: UInt32, cost: UInt64, _ tuning: Tuning) {
+  /// See Contest.
+  func sample(_ key: UInt32, cost: UInt64, _ tuning: Tuning, as access: Access) {
     guard lock.tryLock() else { return }
-    tuning.contest.sample(key, cost: cost, tuning.sketch)
+    tuning.contest.sample(key, cost: cost, tuning.sketch, as: access)
     lock.unlock()
   }
 

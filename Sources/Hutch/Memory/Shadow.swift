@@ -1,5 +1,16 @@
 import CSystem
 
+/// What befalls a key of the sample. Reads alone can be hits: a write that finds an entry to
+/// replace has gained nothing by it, and says little of reads to come (S. Khan et al., 'Improving
+/// cache performance using read-write partitioning', 2014).
+enum Access {
+  /// A read that the tier answers.
+  case hit
+  /// A read of what the tier has not. Whether a put follows is not known.
+  case miss
+  case put
+}
+
 /// A small cache of keys alone, which tries one mode on a sample of what is asked for. Its queue is
 /// the code of a shard's, on entries of the same form: a slab, whose slots keep the keys, and a
 /// word for each slot. The words have the uses where those of a table have them:
@@ -51,14 +62,18 @@ struct Shadow: ~Copyable {
 
   deinit { Heap.give(words) }
 
-  /// Whether the key was there; if not, it is now, unless memory has run out. The lowest bit of a
-  /// key is 0.
-  mutating func ask(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) -> Bool {
+  /// Whether a read has found the key. If it was not there, it is now, unless memory has run out or
+  /// the tier has missed it too. The lowest bit of a key is 0.
+  mutating func ask(
+    _ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch, as access: Access = .hit
+  ) -> Bool {
     if let slot = find(key) {
+      if access == .put { return false }
       let place = entries.place(of: slot)
       if place.pointee.uses < Word.mostUses { place.pointee.uses += 1 }
       return true
     }
+    if access == .miss { return false }
     let itsCost = costLimit == 0 ? 0 : max(1, cost >> costShift)
     // A sample of the keys has too little room for an entry that has its place in the tier; all
     // shadows miss it alike.

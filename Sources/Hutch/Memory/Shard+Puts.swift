@@ -151,7 +151,7 @@ extension Shard {
     place.pointee = word
     count(word, 1)
     cost.add(charge &- old)
-    noteUse(place, block, hash)
+    noteWrite(place, block, hash)
     entries.slab.times(Slot(slot))?.pointee = .none
     if charge != old && policy.isOff(Slot(slot), charge: charge, entries) {
       move(block, charge: charge, isTimed: word.isTimed)

@@ -160,7 +160,19 @@ struct Shard: ~Copyable {
   @inline(__always)
   mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
     if place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
-    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries) }
+    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries, as: .hit) }
+  }
+
+  /// Another value has taken the place of an entry's.
+  @inline(never)
+  mutating func noteWrite(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
+    if !policy.isAdaptive && place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
+    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries, as: .put) }
+  }
+
+  @inline(__always)
+  mutating func noteMiss(_ hash: UInt64) {
+    if policy.wantsMiss(hash) { policy.tellMiss(hash) }
   }
 
   /// Whether the entry is alive; if so, and if it has a time to idle, that begins again.
@@ -215,6 +227,7 @@ struct Shard: ~Copyable {
     {
       departures.stage(block, accessed: accessed)
     }
+    if cause == .expired && place.pointee.uses != 0 { policy.remember(place, entries) }
     takeOut(place, hash, budget)
     if cause == .evicted { evictions.add(1) }
     if cause == .expired { expirations.add(1) }
@@ -261,6 +274,7 @@ struct Shard: ~Copyable {
       return nil
     }
     guard condition.holds(for: block.version) else { return nil }
+    policy.remember(place, entries)
     takeOut(place, hash, budget)
     removals.add(1)
     return block

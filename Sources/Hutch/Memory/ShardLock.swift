@@ -92,7 +92,7 @@ struct ShardLock {
     @inline(__always) var line: UnsafeMutablePointer<Line> { held.line }
     @inline(__always) func unlock() { held.inner.unlock() }
 
-    /// Runs `body`, which tells the policy of a hit, with the shard's lock held; not at all, if
+    /// Runs `body`, which tells the policy of a read, with the shard's lock held; not at all, if
     /// another call has that lock and the read has not.
     @inline(__always)
     func tell(_ body: () -> Void) {

@@ -275,7 +275,7 @@ extension Shard {
       value, extended: extended, expires: expires, version: versions.draw(), created: created)
     if due != 0 { entries.slab.set(Slot(block.slot), Slab.Times(due: due, accessed: 0)) }
     block.stamp = clock
-    noteUse(place, block, hash)
+    noteWrite(place, block, hash)
     return true
   }
 
