@@ -88,9 +88,10 @@ def _guard(function: Any) -> Any:
 
     def call(*arguments: Any) -> Any:
         try:
-            # By a function in C, the result is kept before an interrupt that has come is raised.
+            # The list has the result before an interrupt that has come is raised. Not by `extend`,
+            # which needs one call more of the stack.
             results: list[Any] = []
-            results.extend(call_all(function, (arguments,)))
+            results += call_all(function, (arguments,))
             return results[0]
         except BaseException as error:
             return _instead((function, error), *arguments)
