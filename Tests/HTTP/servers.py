@@ -145,7 +145,7 @@ def start(folder):
                            **quiet)
           for name in ("wire", "origin"))]
     (folder / "pids").write_text(" ".join(str(child.pid) for child in children))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all(answers(ports[name]) for name in names if name != "nobody"):
         if time.monotonic() > deadline or any(child.poll() is not None for child in children):
             sys.exit("a server does not answer: " + (folder / "servers.log").read_text())
