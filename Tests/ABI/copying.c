@@ -159,13 +159,18 @@ static hutch_status turn(void *context, const void *input, size_t size, hutch_bu
   return HUTCH_OK;
 }
 
+/* `calls`: how often it was called. */
+static void use_codec(hutch_options *options, int *calls) {
+  options->codec_encode = turn;
+  options->codec_decode = turn;
+  options->codec_context = calls;
+  options->codec_id = 9;
+}
+
 TEST(each_cache_has_its_own_codec) {
   int calls = 0;
   hutch_options options = unlimited_options();
-  options.codec_encode = turn;
-  options.codec_decode = turn;
-  options.codec_context = &calls;
-  options.codec_id = 9;
+  use_codec(&options, &calls);
   hutch_cache *plain = open_kind("plain", HUTCH_STORAGE_MIXED, NULL);
   hutch_cache *encoded = open_cache(scratch("encoded").text, &options);
   hutch_cache *back = open_kind("back", HUTCH_STORAGE_LOG, NULL);
@@ -184,10 +189,7 @@ TEST(each_cache_has_its_own_codec) {
 TEST(a_touched_entry_is_copied_without_the_codec) {
   int calls = 0;
   hutch_options options = default_options();
-  options.codec_encode = turn;
-  options.codec_decode = turn;
-  options.codec_context = &calls;
-  options.codec_id = 9;
+  use_codec(&options, &calls);
   hutch_cache *source = open_cache(scratch("source").text, &options);
   CHECK_OK(put_text(source, "key", "value"));
   CHECK_OK(hutch_touch(source, KEY("key"), HUTCH_HOUR, 0));

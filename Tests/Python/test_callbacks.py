@@ -320,19 +320,25 @@ def test_an_interrupt_after_a_function_does_not_call_it_again():
     assert (calls, results) == ([4], [8])
 
 
+def interrupt_after(steps, is_counted):
+    """A function for sys.settrace: Ctrl-C after so many instructions of the code that counts."""
+
+    def trace(frame, event, argument):
+        if not is_counted(frame.f_code):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(steps, None) is None:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
 def test_an_interrupt_anywhere_in_an_end_releases_no_handle_twice():
     for step in range(1000):
         released, steps = [], iter(range(step))
-
-        def trace(frame, event, argument):
-            if frame.f_code.co_filename != _handles.__file__:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode" and next(steps, None) is None:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-            return trace
-
+        trace = interrupt_after(steps, lambda code: code.co_filename == _handles.__file__)
         owners = [_handles.Owner(ctypes.c_void_p(8), released.append)]
         tracing = sys.gettrace()
         sys.settrace(trace)
@@ -376,16 +382,7 @@ def test_an_interrupt_anywhere_leaves_no_descriptor(directory):
         for make in (lambda: cache.read("k"), hutch.Port, await_a_call):
             for step in range(10_000):
                 steps = iter(range(step))
-
-                def trace(frame, event, argument):
-                    if frame.f_code not in codes:
-                        return None
-                    frame.f_trace_opcodes = True
-                    if event == "opcode" and next(steps, None) is None:
-                        sys.settrace(None)
-                        raise KeyboardInterrupt
-                    return trace
-
+                trace = interrupt_after(steps, codes.__contains__)
                 made = None
                 tracing = sys.gettrace()
                 sys.settrace(trace)

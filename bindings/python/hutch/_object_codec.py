@@ -16,11 +16,10 @@ from typing import Any
 from . import _structs
 from ._callbacks import callback, refuse_in_subinterpreter, report
 from ._errors import Status, UnsupportedError
-from ._foreign import bytes_at
 from ._hooks import fill_buffer
-from ._library import lib
 from ._objects import new_number, object_of, release_callback
 from ._serializers import Forms, forms_of
+from ._values import parts
 
 # By the number that is the codec's context. A serializer has one for the life of the process.
 _forms: dict[int, Forms] = {1: Forms()}
@@ -72,10 +71,7 @@ def _encode(context: int, number: int, output: int) -> int:
 @callback
 def _decode(context: int, value: Any, out: Any) -> int:
     try:
-        data = bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
-        size = lib.hutch_value_extended_size(value)
-        extended = bytes_at(lib.hutch_value_extended(value), size) if size else b""
-        out[0] = new_number(_forms[context].decode(data, extended))
+        out[0] = new_number(_forms[context].decode(*parts(value)))
         return Status.OK
     except BaseException as error:
         _raised.error = error
