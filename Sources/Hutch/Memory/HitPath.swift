@@ -389,7 +389,7 @@ struct HitPath {
   private static func tell(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
     spot.tell {
       let shard = spot.lock.shard
-      shard.pointee.policy.tell(hash, block, shard.pointee.entries, as: .hit)
+      shard.pointee.policy.tell(hash, block, shard.pointee.entries)
     }
   }
 

@@ -174,14 +174,12 @@ struct Policy: ~Copyable {
     isAdaptive && adaptive.isOff(slot, charge: charge, entries)
   }
 
-  /// A hit, or a put over a value, whose hash has none of the bits of `adaptive.sampleMask`: one of
-  /// the default policy's sample, or any of another policy, for which a put is a use.
+  /// A hit whose hash has none of the bits of `adaptive.sampleMask`: one of the default policy's
+  /// sample, or any of another policy.
   @inline(__always)
-  mutating func tell(
-    _ hash: UInt64, _ block: UnownedBlock, _ entries: borrowing Entries, as access: Access
-  ) {
+  mutating func tell(_ hash: UInt64, _ block: UnownedBlock, _ entries: borrowing Entries) {
     if isAdaptive {
-      adaptive.sample(hash, charge: MemoryTier.charge(of: block), as: access)
+      adaptive.sample(hash, charge: MemoryTier.charge(of: block), as: .hit)
     } else {
       lists.hit(Slot(block.slot), entries)
     }

@@ -124,8 +124,8 @@ struct SegmentedQueue: ~Copyable {
   /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may
   /// be out of date: it has not been used while 2.1 times as many new keys came as there are
   /// entries, so for longer than keys are remembered (Ghosts.swift), and a few keys that came again
-  /// were refused for it. One candidate goes at a time, since in a loop
-  /// that is too large most entries are as old. Where costs count, age counts already.
+  /// were refused for it. One candidate goes at a time, since in a loop that is too large most
+  /// entries are as old. Where costs count, age counts already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
     if candidate != incumbent {

@@ -160,14 +160,16 @@ struct Shard: ~Copyable {
   @inline(__always)
   mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
     if place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
-    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries, as: .hit) }
+    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries) }
   }
 
-  /// Another value has taken the place of an entry's.
+  /// Another value has taken the place of an entry's: a use to all policies but the default one.
   @inline(never)
   mutating func noteWrite(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
-    if !policy.isAdaptive && place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
-    if hash & policy.adaptive.sampleMask == 0 { policy.tell(hash, block, entries, as: .put) }
+    if !policy.isAdaptive { return noteUse(place, block, hash) }
+    if hash & policy.adaptive.sampleMask == 0 {
+      policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block), as: .put)
+    }
   }
 
   @inline(__always)
