@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from seam import seen_outside, uses
+
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include"
 HEADERS = [INCLUDE / "hutch.h", INCLUDE / "hutch_tasks.h"]
@@ -325,8 +327,24 @@ extension Failure { var detail: UnsafePointer<CChar>? { nil } }
 
 
 def seam(options):
-    """All other folders compile without the stores: a store is known by the protocol alone."""
+    """All other folders know a store by the protocol alone. By names; HUTCH_LONG: they compile
+    without the stores."""
     files = [file for name in MAY_KNOW.keys() - STORES for file in swift_files(name)]
+    codes = {file: code_of(file) for file in files}
+    stores = [code_of(file) for name in STORES for file in swift_files(name)]
+    flat = " ".join(" ".join(stores).split())
+    heads = re.findall(r"(?:func|var) .*?(?= \{)", " ".join(OTHER_STORE.split()))
+    problems = [f"the stores have no {head}" for head in heads if head not in flat]
+    own = set(DECLARATION.findall(flat))
+    seam_names = {head.split()[1].split("(")[0].rstrip(":") for head in heads}
+    for name, call in (seen for code in stores for seen in seen_outside(code, own)):
+        if call is None:
+            problems.append(f"a store adds {name} to what is not its own")
+        elif name not in seam_names:
+            problems += [f"{file.relative_to(ROOT)} uses {name} of a store"
+                         for file, code in codes.items() if uses(code, name, call)]
+    if problems or not os.environ.get("HUTCH_LONG"):
+        return problems
     maps = [ROOT / "include", ROOT / "Sources" / "CSystem"]
     with tempfile.TemporaryDirectory() as folder:
         stub = Path(folder, "OtherStore.swift")
