@@ -222,3 +222,36 @@ TEST(a_full_disk_loses_nothing) {
   CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));
 }
+
+/* A cache that has filled the disk by itself takes values all the same, in place of older ones. */
+TEST(a_cache_that_fills_the_disk_goes_on) {
+  path disk = scratch("disk");
+  CHECK(mkdir(disk.text, 0700) == 0);
+  mount_small(disk.text, "size=9m");
+  path directory = in_directory(disk.text, "cache");
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  static char bytes[1 << 20];
+  /* Values in rows, then in files too. */
+  for (uint64_t largest = 4 << 10; largest <= 64 << 10; largest *= 4) {
+    uint64_t state = seed();
+    hutch_cache *cache = open_cache(directory.text, &options);
+    int refused = 0;
+    for (int i = 0; i < 3000; i++) {
+      uint64_t key = next_random(&state) % 3000;
+      uint64_t bound = next_random(&state) % 30 == 0 ? sizeof bytes : largest;
+      hutch_put_result result = {.struct_size = sizeof result};
+      hutch_status status = hutch_put(
+          cache, &key, sizeof key, bytes, next_random(&state) % bound, NULL, &result);
+      CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL || status == HUTCH_NO_SPACE);
+      refused = result.disk == HUTCH_OUTCOME_STORED ? 0 : refused + 1;
+      if (refused > 50) FAIL("refused %d times, at put %d", refused, i);
+    }
+    CHECK_OK(hutch_clear(cache));
+    CHECK_OK(hutch_close(cache));
+  }
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, key_of(0), "newer"));
+  CHECK_SOUND(cache);
+  CHECK_OK(hutch_close(cache));
+}

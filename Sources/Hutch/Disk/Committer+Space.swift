@@ -92,8 +92,8 @@ extension Committer {
   struct Reserve {
     /// Something went for it.
     var hasEvicted = false
-    /// Less is free than the limits want: there is nothing left to evict, or more has to go than
-    /// one transaction may wait for.
+    /// Less is free than the limits want, or than the log needs to be moved: there is nothing left
+    /// to evict, or more has to go than one turn may wait for.
     var isShort = false
   }
 
@@ -111,9 +111,9 @@ extension Committer {
     guard isUp, let now = space.look(in: place), now.free < wanted else { return Reserve() }
     var reserve = Reserve()
     reserve.hasEvicted = evictBytes(min(wanted - now.free, Committer.mostAtOnce))
-    if minFree > 0, isUp, let left = space.look(in: place) {
+    if isUp, let left = space.look(in: place) {
       // The content files of `bytes` are there already.
-      reserve.isShort = left.free < minFree
+      reserve.isShort = left.free < max(minFree, FreeSpace.reserve(left.all) / 4)
     }
     return reserve
   }
@@ -153,8 +153,17 @@ extension Committer {
     if isUp { _ = evictBytes(bytes) }
   }
 
-  /// False: nothing went.
+  /// In steps, each of which ends with an empty log: to remove rows takes a multiple of their bytes
+  /// in the log, and that has to fit into what is free. False: nothing went.
   private func evictBytes(_ bytes: Int64) -> Bool {
+    let most = max(64 << 10, space.free / 16)
+    var left = bytes
+    while left > 0, evictStep(min(left, most)) { left -= most }
+    return left < bytes
+  }
+
+  /// One transaction of `evictBytes`.
+  private func evictStep(_ bytes: Int64) -> Bool {
     guard let manifest else { return false }
     var hasEvicted = false
     do throws(Failure) {

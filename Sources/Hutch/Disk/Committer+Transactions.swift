@@ -51,9 +51,10 @@ extension Committer {
       return
     }
     var bytes: Int64 = 0
-    for write in batch { bytes += write.charge }
+    // A row is written to the log, and from there to the database.
+    for write in batch { bytes += write.file == nil ? 2 * write.charge : write.charge }
     if keepReserve(bytes).isShort {
-      refusePuts(batch, "less than min_free is free on the file system")
+      refusePuts(batch, "too little is free on the file system")
     } else if bytes > 0 && isLogFull {
       refusePuts(batch, "a reader keeps the manifest's log from being moved")
     }
