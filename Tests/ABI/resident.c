@@ -449,7 +449,7 @@ TEST(what_stays_comes_into_huge_pages) {
     run run = {cache, limit, {1, 100, 1000}, 1};
     put_some(&run, 0);
     size_t before = resident();
-    /* A chunk is moved each tenth of a second, if there is memory for a huge page. */
+    /* A chunk is moved each 25 ms, if there is memory for a huge page. */
     while (in_huge_pages() < (size_t)4 << 20) {
       if (flags) CHECK_OK(hutch_maintain(cache, 0));
     }

@@ -50,7 +50,7 @@ enum Heap {
   /// Requests go to one arena more, beside the first, for so many bytes in use.
   private static let usedOfArena = 1 << 20
 
-  /// In the first 64 bytes of `hutch_heap`, which are 0 at first.
+  /// In the first 56 bytes of `hutch_heap`, which are 0 at first.
   private struct State: ~Copyable {
     /// The number of arenas beside the first that requests go to, less one; -1: blocks come from
     /// malloc. A review changes it. Relaxed: any arena can serve a request.
@@ -71,7 +71,7 @@ enum Heap {
     /// The bytes in use at the last step of the search. The thread that searches writes it.
     let usedBefore: Atomic<Int>
     /// The most arenas beside the first that requests go to; 0: not prepared, or malloc.
-    let most: Atomic<Int>
+    let most: Atomic<Int32>
     /// The number of small memory tiers.
     let smallTiers: Atomic<Int32>
   }
@@ -80,6 +80,10 @@ enum Heap {
   private static var state: UnsafeMutablePointer<State> {
     hutch_heap().assumingMemoryBound(to: State.self)
   }
+
+  /// Behind the state. Held while the search looks at an arena and the system moves a chunk; by
+  /// `trim`, which may unmap all regions; and by a fork. It comes before the arenas' locks.
+  private static var searchLock: LockInPlace { LockInPlace(at: hutch_heap() + 56) }
 
   @inline(__always)
   private static func arena(_ index: Int) -> HeapArena {
@@ -93,7 +97,7 @@ enum Heap {
     var count = 1
     while count < cores * 2 && count < mostArenas { count *= 2 }
     if getenv("HUTCH_MALLOC") != nil { count = 0 }
-    state.pointee.most.store(count, ordering: .relaxed)
+    state.pointee.most.store(Int32(count), ordering: .relaxed)
     state.pointee.mask.store(min(count, 1) - 1, ordering: .relaxed)
   }
 
@@ -285,7 +289,8 @@ enum Heap {
   // MARK: what the heap keeps
 
   /// Of those that may have memory, the first included.
-  private static var arenaCount: Int { max(1, state.pointee.most.load(ordering: .relaxed)) &+ 1 }
+  private static var most: Int { Int(state.pointee.most.load(ordering: .relaxed)) }
+  private static var arenaCount: Int { max(1, most) &+ 1 }
 
   /// What the heap may keep beside the pages of large requests.
   private static func room(_ used: Int) -> Int {
@@ -309,7 +314,7 @@ enum Heap {
   /// would do.
   private static func chooseArenas(_ used: Int) {
     let count = state.pointee.mask.load(ordering: .relaxed) &+ 1
-    if used > 2 &* count &* usedOfArena && count < state.pointee.most.load(ordering: .relaxed) {
+    if used > 2 &* count &* usedOfArena && count < most {
       state.pointee.mask.store(2 &* count &- 1, ordering: .relaxed)
     } else if used < count / 2 &* usedOfArena {
       state.pointee.mask.store(count / 2 &- 1, ordering: .relaxed)
@@ -362,7 +367,9 @@ enum Heap {
   @inline(never)
   static func trim() {
     if state.pointee.mask.load(ordering: .relaxed) < 0 { return }
-    for index in 0..<arenaCount { arena(index).trim() }
+    searchLock.withLock {
+      for index in 0..<arenaCount { arena(index).trim() }
+    }
   }
 
   /// Whether the heap keeps so much that it cannot give back that tiers may have to pay for it.
@@ -375,10 +382,10 @@ enum Heap {
   private static let leastToCollapse = 8 << 20
   /// A heap that has grown by so much between two steps is left alone: a put that asks for pages
   /// would wait for each chunk that the system moves.
-  private static let leastGrowth = 1 << 20
-  /// Between two chunks. A thread that waits for the system to move a chunk is one call in many
-  /// thousands then.
-  private static let searchPause: Int64 = 100_000_000
+  private static let leastGrowth = 256 << 10
+  /// Between two chunks. A thread that waits for the system to move a chunk is one call in more
+  /// than ten thousand then, and 100 MB of blocks take little more than a second.
+  private static let searchPause: Int64 = 25_000_000
   /// When all has been searched, or there was no memory for a huge page.
   private static let longPause: Int64 = 5_000_000_000
   /// So many chunks a step of the search looks at, some 3 microseconds each, under a lock.
@@ -386,7 +393,7 @@ enum Heap {
 
   /// A step of the search for chunks that can become huge pages: at most one becomes one. It does
   /// nothing before the pause since the last step is over, whatever the number of callers. True:
-  /// the next step is due in a moment. Takes an arena's lock.
+  /// the next step is due in a moment. Takes the search's lock and an arena's.
   static func collapse() -> Bool {
     let mask = state.pointee.mask.load(ordering: .relaxed)
     let due = state.pointee.searchDue.load(ordering: .relaxed)
@@ -400,7 +407,7 @@ enum Heap {
     else { return false }
     let before = state.pointee.usedBefore.exchange(used, ordering: .relaxed)
     if used &- before > leastGrowth { return true }
-    return search(at: now)
+    return searchLock.withLock { search(at: now) }
   }
 
   /// The step itself: the search goes on where it ended the last time. Returns what `collapse`
@@ -440,11 +447,14 @@ enum Heap {
   // MARK: fork
 
   static func prepareFork() {
+    searchLock.lock()
     for index in 0...mostArenas { arena(index).lockForFork() }
   }
 
   static func endFork(inChild: Bool) {
     for index in 0...mostArenas { arena(index).unlockAfterFork(inChild: inChild) }
+    if inChild { searchLock.forgetWaiters() }
+    searchLock.unlock()
   }
 
   /// The invariant that does not hold, or nil; for tests.

@@ -26,6 +26,7 @@ struct HeapArena {
     static let resident = 16
     static let evacuations = 24
     static let hasMoved = 28
+    static let isMoving = 29
     /// From here on the lock protects all.
     static let pages = 32
     static let toReview = 40
@@ -421,7 +422,9 @@ struct HeapArena {
       note(span, units, dirty: kept)
       left &-= given.count
       excess &-= given.count &* HeapSpan.page
-      if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions {
+      if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions
+        && !isMoving
+      {
         remove(span, units)
         unlink(span.region)
         pages &-= Heap.regionSize
@@ -430,7 +433,8 @@ struct HeapArena {
     }
   }
 
-  /// Unmaps all regions if no span is in use; else a review that no request asks for.
+  /// Unmaps all regions if no span is in use; else a review that no request asks for. No chunk is
+  /// being moved.
   func trim() {
     // Its pages may never have been touched.
     if resident == 0 { return }

@@ -19,8 +19,14 @@ import Synchronization
 /// system must make none by itself, neither at the first write of a chunk nor when pages of one
 /// have been given back: a region is MADV_NOHUGEPAGE but for the chunks that are huge pages.
 ///
-/// While the system moves a chunk, some 0.5 ms, writes to the arena and reads of the chunk wait.
-/// Therefore the heap moves one at a time, and rests in between (`Heap.collapse`).
+/// While the system moves a chunk, some 0.5 to 1 ms, what touches the chunk waits, and so does a
+/// page fault of the process. Therefore the heap moves one at a time, and rests in between
+/// (`Heap.collapse`). It holds no arena's lock meanwhile:
+///
+///     the chunk's bit   set under the lock before the system moves it
+///     pages go back     as of a huge page: the chunk becomes MADV_NOHUGEPAGE, and its bit goes.
+///                       Then the system refuses to move it, or has moved it before
+///     region unmapped   not while a chunk of the arena is moved (`isMoving`)
 ///
 /// FORK. The pages of a chunk that a fork has shared would be copied. So the regions that there are
 /// at a fork get no more huge pages, in the parent and in the child.
@@ -104,19 +110,24 @@ struct HeapRegion {
     }
   }
 
-  /// Makes a huge page of a chunk that is whole. False: the system does not, for the reason in
-  /// `errno`.
-  func collapse(_ chunk: Int) -> Bool {
-    let start = address(chunk)
-    guard madvise(start, HeapRegion.chunkSize, MADV_HUGEPAGE) == 0 else { return false }
-    // MADV_COLLAPSE.
-    guard madvise(start, HeapRegion.chunkSize, 25) == 0 else {
-      let reason = hutch_errno()
-      madvise(start, HeapRegion.chunkSize, MADV_NOHUGEPAGE)
-      hutch_set_errno(reason)
-      return false
-    }
+  /// A chunk is about to become a huge page. False: the system refuses, for the reason in `errno`.
+  fileprivate func permit(_ chunk: Int) -> Bool {
+    guard madvise(address(chunk), HeapRegion.chunkSize, MADV_HUGEPAGE) == 0 else { return false }
     chunks |= 1 << UInt64(chunk)
+    return true
+  }
+
+  /// Makes a huge page of it. False: as above. Without the arena's lock.
+  fileprivate func move(_ chunk: Int) -> Bool {
+    // MADV_COLLAPSE.
+    madvise(address(chunk), HeapRegion.chunkSize, 25) == 0
+  }
+
+  /// It has not become one. False: pages of it have been given back meanwhile.
+  fileprivate func forbid(_ chunk: Int) -> Bool {
+    guard chunks != HeapRegion.closed, isHuge(chunk) else { return false }
+    chunks &= ~(1 << UInt64(chunk))
+    madvise(address(chunk), HeapRegion.chunkSize, MADV_NOHUGEPAGE)
     return true
   }
 }
@@ -152,8 +163,15 @@ extension HeapArena {
     case refused(Int32)
   }
 
+  /// Whether the system moves a chunk.
+  var isMoving: Bool {
+    get { (raw + At.isMoving).load(as: Bool.self) }
+    nonmutating set { (raw + At.isMoving).storeBytes(of: newValue, as: Bool.self) }
+  }
+
   /// Goes on with the search at the chunk of this number, counted over all regions, and spends
-  /// `looks`, one for each chunk that is no huge page. Takes the lock.
+  /// `looks`, one for each chunk that is no huge page. Takes the lock, but does not hold it while
+  /// the system moves a chunk. One thread at a time.
   func collapse(from number: inout Int, looks: inout Int) -> Search {
     lock.lock()
     defer { lock.unlock() }
@@ -169,10 +187,21 @@ extension HeapArena {
         if region.isHuge(chunk) { continue }
         looks -= 1
         guard region.isWhole(chunk) else { continue }
-        return region.collapse(chunk) ? .collapsed : .refused(hutch_errno())
+        return collapse(chunk, of: region)
       }
     }
     return .ended
+  }
+
+  /// Called with the lock, which it releases for a while.
+  private func collapse(_ chunk: Int, of region: HeapRegion) -> Search {
+    guard region.permit(chunk) else { return .refused(hutch_errno()) }
+    isMoving = true
+    lock.unlock()
+    let reason = region.move(chunk) ? 0 : hutch_errno()
+    lock.lock()
+    isMoving = false
+    return reason != 0 && region.forbid(chunk) ? .refused(reason) : .collapsed
   }
 
   /// The regions that there are get no more huge pages. Called with the lock.

@@ -11,7 +11,7 @@ extension TaskQueue {
     case rests = 0
     /// At once.
     case hasMore = 1
-    /// After a tenth of the pause.
+    /// After a fortieth of the pause.
     case isDueSoon = 2
   }
 
@@ -76,7 +76,7 @@ extension TaskQueue {
     }
     task.pointee.state = .ended
     backgroundDue =
-      Clock.read(CLOCK_MONOTONIC) + (isDueSoon ? backgroundPause / 10 : backgroundPause)
+      Clock.read(CLOCK_MONOTONIC) + (isDueSoon ? backgroundPause / 40 : backgroundPause)
     if waiters > 0 { progress.broadcast() }
   }
 
