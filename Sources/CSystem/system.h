@@ -350,6 +350,13 @@ static inline uint32_t hutch_displaced8(const void *words, uint32_t lines, uint3
 // A barrier for the compiler, not for the processor.
 static inline void hutch_compiler_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
+// The same number, of which the compiler knows nothing. A function that returns it can be called
+// last, by a jump: of another constant the compiler would return a copy after a call.
+static inline int32_t hutch_unknown(int32_t number) {
+  __asm__("" : "+r"(number));
+  return number;
+}
+
 static inline void hutch_spin_pause(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -235,6 +235,67 @@ TEST_EACH_KIND(values_of_every_size_are_copied_whole) {
   }
 }
 
+/* Gets by keys of 8 to 16 bytes, which have paths of their own: a hit and a miss are counted once,
+   and a value that does not fit is told with its size, whatever the value has beside it. */
+TEST(gets_by_short_keys_are_counted_once) {
+  static const size_t sizes[] = {0, 1, 64, 65, 128, 129, 4095, 4096, 4097, 9000};
+  enum { SIZES = sizeof sizes / sizeof *sizes, KINDS = 4 };
+  for (uint32_t policy = HUTCH_POLICY_DEFAULT; policy <= HUTCH_POLICY_LFU; policy++) {
+    hutch_options options = {.struct_size = sizeof options, .policy = policy};
+    hutch_cache *cache = open_cache(NULL, &options);
+    uint64_t hits = 0, misses = 0;
+    for (int round = 0; round < 9; round++)
+      for (size_t i = 0; i < SIZES * KINDS; i++) {
+        size_t key_size = 8 + (round + i) % 9, size = sizes[i % SIZES], told;
+        char key[17], copied[9002];
+        snprintf(key, sizeof key, "%016zu", i * 9 + round);
+        char *data = filled(size, i);
+        hutch_put_options put = put_options();
+        put.extended = "x";
+        put.extended_size = i / SIZES & 1;
+        put.time_to_live = i / SIZES & 2 ? HUTCH_HOUR : 0;
+        const char *start = key + 16 - key_size;
+        CHECK_STATUS(HUTCH_NOT_FOUND,
+                     hutch_get_into(cache, start, key_size, copied, sizeof copied, &told));
+        misses++;
+        CHECK_OK(hutch_put(cache, start, key_size, data, size, &put, NULL));
+        for (size_t more = 0; more <= 20; more++, hits++) {
+          memset(copied, '#', sizeof copied);
+          CHECK_OK(hutch_get_into(cache, start, key_size, copied, size + more, &told));
+          CHECK_BYTES(data, size, copied, told);
+          CHECK(copied[size] == '#');
+        }
+        if (size > 0) {
+          told = 0;
+          CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL,
+                       hutch_get_into(cache, start, key_size, copied, size - 1, &told));
+          CHECK_EQUAL(size, told);
+          hits++;
+        }
+#define INVALID(call) CHECK_STATUS(HUTCH_INVALID_ARGUMENT, call)
+        INVALID(hutch_get_into(NULL, start, key_size, copied, size, &told));
+        INVALID(hutch_get_into(cache, NULL, key_size, copied, size, &told));
+        INVALID(hutch_get_into(cache, start, key_size, NULL, size + 1, &told));
+        INVALID(hutch_get_into(cache, start, key_size, copied, size, NULL));
+        INVALID(hutch_get_into(cache, start, key_size, copied, SIZE_MAX, &told));
+        INVALID(hutch_get_into(cache, "no entry", 8, copied, SIZE_MAX, &told));
+        INVALID(hutch_get_into(cache, "none", 4, copied, SIZE_MAX, &told));
+        hutch_found found = {.struct_size = sizeof found};
+        INVALID(hutch_look(cache, "no entry", 8, 0, copied, SIZE_MAX, &found));
+        INVALID(hutch_look(cache, "no entry of this key", 20, 0, copied, SIZE_MAX, &found));
+        free(data);
+      }
+    hutch_cache_stats stats = stats_of(cache);
+    CHECK_EQUAL(hits, stats.memory.hits);
+    CHECK_EQUAL(misses, stats.memory.misses);
+    hutch_cache *other = hutch_cache_retain(cache);
+    CHECK_OK(hutch_close(cache));
+    size_t told;
+    CHECK_STATUS(HUTCH_CLOSED, hutch_get_into(other, "no entry", 8, &told, sizeof told, &told));
+    hutch_cache_release(other);
+  }
+}
+
 /* Where memory cannot answer, a look at once says so and leaves no trace. */
 TEST_EACH_KIND(a_look_at_once_leaves_the_disk_alone) {
   bool has_disk = k == TWO_TIERS || k == DISK_VIEW;

@@ -81,14 +81,22 @@ func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
   }
 }
 
-/// True if none of them is NULL: one test for all. (Addresses end below 2^63.)
+/// The straight path of hits, likewise.
+@inline(__always)
+func straightPath(_ pointer: OpaquePointer) -> HitPath? {
+  Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+    $0.straightPath
+  }
+}
+
+/// True: none of them is NULL. One test for all: their product is 0 if one is, and hardly ever
+/// otherwise.
 @inline(__always)
 func areThere(
   _ a: OpaquePointer?, _ b: UnsafeRawPointer?, _ c: UnsafeRawPointer?,
   _ d: UnsafeRawPointer? = UnsafeRawPointer(bitPattern: 1)
 ) -> Bool {
-  let ab = (Int(bitPattern: a) &- 1) | (Int(bitPattern: b) &- 1)
-  return ab | (Int(bitPattern: c) &- 1) | (Int(bitPattern: d) &- 1) >= 0
+  (Int(bitPattern: a) &* Int(bitPattern: b)) &* (Int(bitPattern: c) &* Int(bitPattern: d)) != 0
 }
 
 // MARK: contexts

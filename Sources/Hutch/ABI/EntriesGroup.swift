@@ -1,6 +1,7 @@
 // Group entries: get, contains, info, touch, remove, clear, and the common part of puts.
 
 public import CHutch
+import CSystem
 
 /// The common part of hutch_put and the conditional puts. Not inlined: the time of a put is spent
 /// elsewhere.
@@ -144,17 +145,79 @@ public func hutch_get_into(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, buffer, size)),
-    let path = shortPath(cache.unsafelyUnwrapped)
+    let path = straightPath(cache.unsafelyUnwrapped)
   {
-    let outcome = path.copy(
-      key.unsafelyUnwrapped, key_size, .short,
-      to: HitPath.Target(
-        buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
-    if _fastPath(outcome == .done) { return Status.done.code }
-    if outcome == .absent && isMissing(cache, capacity) { return Status.notFound.code }
-    return gettingInto(cache, key, key_size, buffer, capacity, size)
+    let target = HitPath.Target(
+      buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped)
+    switch path.copyStraight(key.unsafelyUnwrapped, key_size, to: target) {
+    case .done: return Status.done.code
+    case .awaited(let lock): return waking(lock)
+    case .open(let ending): return ended(ending)
+    case .large(let ending, let source, let count):
+      return copied(target.buffer, source, count, ending)
+    case .absent(let lock, let hash): return missing(cache, lock, hash)
+    case .held(let lock):
+      let held = HitPath.HeldKey(lock, key_size)
+      return gettingIntoHeld(cache, key, held, buffer, capacity, size)
+    case .detour: break
+    }
   }
   return gettingIntoAnyhow(cache, key, key_size, buffer, capacity, size)
+}
+
+/// The last steps of a hit of the straight path. They return what the compiler does not know, so
+/// that it jumps to them.
+@inline(never)
+private func waking(_ lock: ShardLock) -> hutch_status {
+  lock.wake()
+  return hutch_unknown(Status.done.code)
+}
+
+@inline(never)
+private func ended(_ ending: HitPath.Ending) -> hutch_status {
+  HitPath.end(ending)
+  return hutch_unknown(Status.done.code)
+}
+
+@inline(never)
+private func copied(
+  _ buffer: UnsafeMutableRawPointer, _ source: UnsafeRawPointer, _ count: Int,
+  _ ending: HitPath.Ending
+) -> hutch_status {
+  HitPath.end(ending, copying: source, count, to: buffer)
+  return hutch_unknown(Status.done.code)
+}
+
+/// The straight path has left the look to another one, and holds the lock.
+@inline(never)
+@_optimize(speed)
+private func gettingIntoHeld(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ held: HitPath.HeldKey,
+  _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  // An error is no miss.
+  if capacity < 0 {
+    held.lock.unlock()
+    return gettingInto(cache, key, held.size, buffer, capacity, size)
+  }
+  let target = HitPath.Target(
+    buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped)
+  let outcome = held.lock.line.pointee.path.copySlowly(
+    key.unsafelyUnwrapped, held.size, held.lock.reading, to: target)
+  if _fastPath(outcome == .done) { return Status.done.code }
+  if outcome == .absent && isMissing(cache) { return Status.notFound.code }
+  return gettingInto(cache, key, held.size, buffer, capacity, size)
+}
+
+/// The straight path has found no entry, and holds the lock.
+@inline(never)
+@_optimize(speed)
+private func missing(
+  _ cache: OpaquePointer?, _ lock: ShardLock, _ hash: UInt64
+) -> hutch_status {
+  HitPath.endMiss(lock, hash)
+  if _fastPath(isMissing(cache)) { return Status.notFound.code }
+  return withCache(cache) { (_, _) throws(Failure) in .notFound }
 }
 
 @inline(never)
@@ -164,7 +227,7 @@ private func gettingIntoAnyhow(
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
 ) -> hutch_status {
   if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
-    let path = shortPath(cache)
+    capacity >= 0, let path = shortPath(cache)
   {
     let target = HitPath.Target(buffer: buffer, capacity: capacity, size: size)
     let outcome =
@@ -172,7 +235,7 @@ private func gettingIntoAnyhow(
       ? path.copy(key, key_size, .small, to: target)
       : path.copyAnyhow(key, key_size, to: target)
     if _fastPath(outcome == .done) { return Status.done.code }
-    if outcome == .absent && isMissing(cache, capacity) { return Status.notFound.code }
+    if outcome == .absent && isMissing(cache) { return Status.notFound.code }
   }
   return gettingInto(cache, key, key_size, buffer, capacity, size)
 }
@@ -204,7 +267,7 @@ public func hutch_look(
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
 ) -> hutch_status {
   if _fastPath(HitPath.isSmall(key_size)), _fastPath(areThere(cache, key, buffer, out)),
-    _fastPath(isPlain(flags, out)), let path = shortPath(cache.unsafelyUnwrapped)
+    _fastPath(isPlain(flags, capacity, out)), let path = shortPath(cache.unsafelyUnwrapped)
   {
     let out = out.unsafelyUnwrapped
     let outcome = path.copy(
@@ -214,7 +277,7 @@ public func hutch_look(
       out.pointee.value = nil
       return Status.done.code
     }
-    if outcome == .absent && isMissing(cache, capacity, out) { return Status.notFound.code }
+    if outcome == .absent && isMissing(cache, out) { return Status.notFound.code }
     return looking(cache, key, key_size, flags, buffer, capacity, out)
   }
   return lookingAnyhow(cache, key, key_size, flags, buffer, capacity, out)
@@ -226,13 +289,13 @@ private func lookingAnyhow(
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
   if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
-    isPlain(flags, out), let path = shortPath(cache)
+    isPlain(flags, capacity, out), let path = shortPath(cache)
   {
     switch path.copyAnyhow(key, key_size, to: target(buffer, capacity, flags, out)) {
     case .done:
       out.pointee.value = nil
       return Status.done.code
-    case .absent: if isMissing(cache, capacity, out) { return Status.notFound.code }
+    case .absent: if isMissing(cache, out) { return Status.notFound.code }
     case .unusual: break
     }
   }
@@ -243,27 +306,26 @@ private var lookFlags: UInt32 {
   UInt32(HUTCH_LOOK_AT_ONCE | HUTCH_LOOK_KNOWN | HUTCH_LOOK_OR_SIZES)
 }
 
-/// The answer that there is no entry holds: the capacity is one that a buffer may have, and no
-/// close has removed the entry meanwhile.
+/// The answer that there is no entry holds: no close has removed it meanwhile.
 @inline(__always)
-private func isMissing(_ cache: OpaquePointer?, _ capacity: Int) -> Bool {
-  capacity >= 0 && shortPath(cache) != nil
-}
+private func isMissing(_ cache: OpaquePointer?) -> Bool { shortPath(cache) != nil }
 
 /// As above; then `out` says so.
 @inline(never)
 private func isMissing(
-  _ cache: OpaquePointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>
+  _ cache: OpaquePointer?, _ out: UnsafeMutablePointer<hutch_found>
 ) -> Bool {
-  guard isMissing(cache, capacity) else { return false }
+  guard isMissing(cache) else { return false }
   tell(out, Look(.notFound))
   return true
 }
 
-/// True if the flags are valid and the result has the size that this library knows.
+/// True if flags and capacity are valid and the result has the size that this library knows.
 @inline(__always)
-private func isPlain(_ flags: UInt32, _ out: UnsafeMutablePointer<hutch_found>) -> Bool {
-  flags & ~lookFlags == 0
+private func isPlain(
+  _ flags: UInt32, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>
+) -> Bool {
+  flags & ~lookFlags == 0 && capacity >= 0
     && out.pointee.struct_size == MemoryLayout<hutch_found>.size
 }
 

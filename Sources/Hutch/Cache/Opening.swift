@@ -412,6 +412,15 @@ final class Handle {
     return nil
   }
 
+  /// Nil: a call has to ask more.
+  @inline(__always)
+  var straightPath: HitPath? {
+    if _fastPath(hits.isStraight) {
+      if _fastPath(!opening.isClosed) { return hits }
+    }
+    return nil
+  }
+
   /// Whether calls through it can be answered. Not inlined: hits have paths that do without.
   @inline(never)
   func check() throws(Failure) {

@@ -5,7 +5,7 @@ extension HitPath {
   /// A value up to this size is copied with the lock held: that is cheaper than a reference.
   static var smallCopy: Int { 4096 }
   /// A value up to this size is copied without a call.
-  private static var copyAtOnce: Int { Int(HUTCH_COPY_AT_ONCE) }
+  static var copyAtOnce: Int { Int(HUTCH_COPY_AT_ONCE) }
 
   /// The result of a look, as hutch_found has it.
   struct Result {
@@ -79,7 +79,7 @@ extension HitPath {
 
   @inline(never)
   @_optimize(speed)
-  private func copySlowly(
+  func copySlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
     findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }

@@ -11,14 +11,16 @@ import Synchronization
 /// A read finds anything else (a time to idle, a value that does not fit the buffer) before it has
 /// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
-/// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
-/// read so, and `never` otherwise. So in the child of a fork it is another number, until the child
-/// has made the cache its own; a cache that the child cannot have stays closed to it. It changes
-/// with every lock of the tier held, or before the first call.
+/// STATE. One word, so that the straight path (HitPath+Straight.swift) asks all of it at once:
 ///
-/// `biases` is the number of shards with a bias (ShardLock.swift). While it is 0, as it is where
-/// one thread reads at a time, a read takes the lock of its shard at once. Otherwise it looks
-/// whether that shard has one.
+///     31..0   pass: the count of forks of this process (Process.forks) while the cache may be read
+///             so, and `never` otherwise. So in the child of a fork it is another number, until the
+///             child has made the cache its own; a cache that the child cannot have stays closed to
+///             it. It changes with every lock of the tier held, or before the first call.
+///     62..32  biases: the number of shards with a bias (ShardLock.swift). While it is 0, as it is
+///             where one thread reads at a time, a read takes the lock of its shard at once.
+///             Otherwise it looks whether that shard has one.
+///     63      shared: `coherence` is not nil, and changes with it
 struct HitPath {
   /// One cache line, which every call reads and hardly any writes.
   private struct Line: ~Copyable {
@@ -26,8 +28,7 @@ struct HitPath {
     let shards: UnsafeMutableRawPointer
     /// How a hash leads to its shard. Changes once, under the lock of the first shard.
     let way: Atomic<UInt64>
-    let pass: Atomic<UInt32>
-    let biases = Atomic<UInt32>(0)
+    let state: Atomic<UInt64>
     /// Not nil: processes share the directory. Changes with every lock of the tier held, or before
     /// the first call.
     var coherence: CoherenceCounters?
@@ -40,7 +41,9 @@ struct HitPath {
   }
 
   private let line: UnsafeMutablePointer<Line>
-  private static var never: UInt32 { .max }
+  private static var never: UInt64 { UInt64(UInt32.max) }
+  private static var oneBias: UInt64 { 1 << 32 }
+  private static var sharedBit: UInt64 { 1 << 63 }
   /// A hit reads the first 64 bytes, a put the bytes behind them too.
   private static var lineSize: Int { 128 }
   /// The cache lines that the path takes, with those of `closed`.
@@ -57,7 +60,7 @@ struct HitPath {
   private func begin(_ hash: KeyedHash, _ shards: UnsafeMutableRawPointer) {
     line.initialize(
       to: Line(
-        hash: hash, shards: shards, way: Atomic(Way(bits: 0).word), pass: Atomic(HitPath.never),
+        hash: hash, shards: shards, way: Atomic(Way(bits: 0).shards), state: Atomic(HitPath.never),
         coherence: nil, isAll: false, clock: nil, tier: nil))
   }
 
@@ -68,24 +71,28 @@ struct HitPath {
     HitPath((UnsafeMutableRawPointer(line) + HitPath.lineSize).assumingMemoryBound(to: Line.self))
   }
 
-  /// The first bits of a hash choose the shard, those that follow are the shard's: two shifts, in
-  /// one word.
+  /// The first bits of a hash choose the shard, those that follow are the shard's: the halves of
+  /// its product with the number of shards.
   struct Way: Equatable {
-    fileprivate let word: UInt64
+    /// A power of two.
+    fileprivate let shards: UInt64
 
-    init(bits: UInt64) { word = bits | (63 - bits) << 8 }
-    fileprivate init(word: UInt64) { self.word = word }
+    init(bits: UInt64) { shards = 1 << bits }
+    fileprivate init(shards: UInt64) { self.shards = shards }
 
     /// log2 of the number of shards.
-    @inline(__always) var bits: UInt64 { word & 63 }
+    @inline(__always) var bits: UInt64 { UInt64(shards.trailingZeroBitCount) }
     @inline(__always)
-    func shard(_ hash: UInt64) -> Int { Int(truncatingIfNeeded: (hash >> 1) &>> (word >> 8)) }
-    @inline(__always) func local(_ hash: UInt64) -> UInt64 { hash &<< word }
+    func shard(_ hash: UInt64) -> Int {
+      Int(truncatingIfNeeded: hash.multipliedFullWidth(by: shards).high)
+    }
+    @inline(__always)
+    func local(_ hash: UInt64) -> UInt64 { hash.multipliedFullWidth(by: shards).low }
   }
 
   /// Acquire: a thread that sees the shards divided sees them whole.
-  @inline(__always) var way: Way { Way(word: line.pointee.way.load(ordering: .acquiring)) }
-  func set(_ way: Way) { line.pointee.way.store(way.word, ordering: .releasing) }
+  @inline(__always) var way: Way { Way(shards: line.pointee.way.load(ordering: .acquiring)) }
+  func set(_ way: Way) { line.pointee.way.store(way.shards, ordering: .releasing) }
 
   // MARK: opening and closing the path
 
@@ -98,30 +105,41 @@ struct HitPath {
 
   /// Reads may go this way in this process, if the clock is the system's.
   func open() {
-    if line.pointee.clock != nil {
-      line.pointee.pass.store(Process.forks, ordering: .relaxed)
-    }
+    if line.pointee.clock == nil { return }
+    let pass = state & HitPath.never
+    line.pointee.state.wrappingAdd(UInt64(Process.forks) &- pass, ordering: .relaxed)
   }
 
   @inline(__always)
-  var isOpen: Bool {
-    !Process.isParents(line.pointee.pass.load(ordering: .relaxed))
-  }
+  private var state: UInt64 { line.pointee.state.load(ordering: .relaxed) }
+
+  @inline(__always)
+  var isOpen: Bool { !Process.isParents(UInt32(truncatingIfNeeded: state)) }
+
+  /// Open, without biases, and not shared.
+  @inline(__always)
+  var isStraight: Bool { state == UInt64(Process.forks) }
 
   /// Whether a shard has a bias, or had one a moment ago.
   @inline(__always)
-  var isBiased: Bool { line.pointee.biases.load(ordering: .relaxed) != 0 }
+  var isBiased: Bool { (state &<< 1) &>> 33 != 0 }
 
   /// A shard more has a bias, or one less: 1 or -1. Under the shard's lock.
-  func countBias(_ change: Int32) {
-    line.pointee.biases.wrappingAdd(UInt32(bitPattern: change), ordering: .relaxed)
+  func countBias(_ change: Int) {
+    line.pointee.state.wrappingAdd(
+      UInt64(bitPattern: Int64(change)) &* HitPath.oneBias, ordering: .relaxed)
   }
 
   @inline(__always) var isAll: Bool { line.pointee.isAll }
 
   var coherence: CoherenceCounters? {
     @inline(__always) get { line.pointee.coherence }
-    nonmutating set { line.pointee.coherence = newValue }
+    nonmutating set {
+      if (newValue == nil) != (line.pointee.coherence == nil) {
+        line.pointee.state.bitwiseXor(HitPath.sharedBit, ordering: .relaxed)
+      }
+      line.pointee.coherence = newValue
+    }
   }
 
   /// False: another process may have written the key, and the long path counts a miss.
@@ -190,8 +208,7 @@ struct HitPath {
   ) -> Outcome {
     let hash =
       switch kind {
-      // No part of this path looks at the lowest bits.
-      case .short: line.pointee.hash.shortStart(key, keySize)
+      case .short: shortHash(key, keySize)
       case .small: line.pointee.hash.smallEntry(key, keySize)
       case .any: line.pointee.hash.entry(key, keySize)
       }
@@ -250,7 +267,7 @@ struct HitPath {
           if !keepsLock { spot.unlock() }
           return .done
         }
-      } else if let size = block.plainSize {
+      } else if let size = block.plainSize() {
         if isUsed(
           UnownedBlock.Shape(keySize: keySize, header: UnownedBlock.At.header, size: size))
         {
@@ -269,7 +286,7 @@ struct HitPath {
   }
 
   @inline(__always)
-  private func lock(_ hash: UInt64, _ way: Way) -> ShardLock {
+  func lock(_ hash: UInt64, _ way: Way) -> ShardLock {
     ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
   }
 
@@ -328,8 +345,7 @@ struct HitPath {
   private func missAtOnce(
     _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
   ) -> Outcome {
-    let isRight =
-      spot.lock.raw != line.pointee.shards || way.bits == 0 || isWay(key, keySize, localHash)
+    let isRight = isRight(spot.lock) || isWay(key, keySize, localHash)
     return outcome(spot, localHash, isAbsent: isRight, isAccess: isAccess)
   }
 
@@ -342,6 +358,10 @@ struct HitPath {
     defer { spot.unlock() }
     return missAtOnce(key, keySize, localHash, spot, isAccess: isAccess)
   }
+
+  /// Whether a look in a shard whose lock is held can only have been one in the right shard.
+  @inline(__always)
+  func isRight(_ lock: ShardLock) -> Bool { lock.raw != line.pointee.shards || way.bits == 0 }
 
   /// Whether a look in the first shard was one for this key.
   @inline(never)
@@ -367,18 +387,23 @@ struct HitPath {
     spot.line.pointee.hits.add(1)
     if _slowPath(spot.line.pointee.isTimeToTick) { readClock(spot) }
     let shard = spot.lock.shard
-    let clock = shard.pointee.clock
-    if _slowPath(hit.block.stamp != clock) { hit.block.stamp = clock }
-    // One more, unless it is at its most.
-    let more = hit.word.bits &+ 1
-    if more & Word.mostUses != 0 { hit.place.set(Word(bits: more)) }
+    HitPath.noteUse(hit.place, hit.word, hit.block, at: shard.pointee.clock)
     if _slowPath(hit.hash & shard.pointee.policy.adaptive.sampleMask == 0) {
       HitPath.tell(spot, hit.hash, hit.block)
     }
   }
 
+  /// Of a block's stamp and of a word's uses.
+  @inline(__always)
+  static func noteUse(_ place: Table.Place, _ word: Word, _ block: UnownedBlock, at clock: UInt16) {
+    if _slowPath(block.stamp != clock) { block.stamp = clock }
+    // One more, unless it is at its most.
+    let more = word.bits &+ 1
+    if more & Word.mostUses != 0 { place.set(Word(bits: more)) }
+  }
+
   @inline(never)
-  private func readClock(_ spot: Spot) {
+  func readClock(_ spot: Spot) {
     spot.line.pointee.startTicks()
     spot.lock.shard.pointee.renewClock(now)
     if isBiased && spot.isAlone { endBiases() }
@@ -386,7 +411,7 @@ struct HitPath {
 
   @inline(never)
   @_optimize(speed)
-  private static func tell(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
+  static func tell(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
     spot.tell {
       let shard = spot.lock.shard
       shard.pointee.policy.tell(hash, block, shard.pointee.entries)
@@ -394,7 +419,7 @@ struct HitPath {
   }
 
   @inline(never)
-  private static func noteMiss(_ spot: Spot, _ hash: UInt64) {
+  static func noteMiss(_ spot: Spot, _ hash: UInt64) {
     spot.line.pointee.misses.add(1)
     if _fastPath(!spot.lock.shard.pointee.policy.wantsMiss(hash)) { return }
     spot.tell { spot.lock.shard.pointee.policy.tellMiss(hash) }
@@ -406,6 +431,12 @@ struct HitPath {
 extension HitPath {
   /// Whether puts may go this way: memory is all of the cache.
   @inline(__always) var takesPuts: Bool { line.pointee.isAll }
+
+  /// The hash of a key of 8 to 16 bytes, but for the lowest bits, at which no read looks.
+  @inline(__always)
+  func shortHash(_ key: UnsafeRawPointer, _ keySize: Int) -> UInt64 {
+    line.pointee.hash.shortStart(key, keySize)
+  }
 
   /// The hash of a key, which is not empty.
   @inline(__always)

@@ -409,7 +409,7 @@ extension MemoryTier {
   /// expires only by the tier's own ages is charged no times.
   @inline(never) @_optimize(speed)
   static func charge(of block: UnownedBlock) -> UInt64 {
-    guard let size = block.plainSize else { return charge(ofUnusual: block) }
+    guard let size = block.plainSize() else { return charge(ofUnusual: block) }
     return charge(block.keySize, size, 0)
   }
 

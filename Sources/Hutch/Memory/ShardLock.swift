@@ -49,7 +49,7 @@ struct ShardLock {
     let hits = Counter()
     let misses = Counter()
     /// The tier's, whose calls count the biases.
-    fileprivate let path: HitPath
+    let path: HitPath
     fileprivate let readers: UnsafeMutableRawPointer
     private let lastReader: Int32
 
@@ -73,6 +73,9 @@ struct ShardLock {
     }
 
     mutating func startTicks() { callsToTick = 16 }
+
+    /// Whether `isTimeToTick` was true the last time.
+    var isTimeNow: Bool { callsToTick == 0 }
 
     /// The line of readers that had the last turn (`isAlone`) and, in the lowest 8 bits, how many
     /// it had before that in a row. Behind the lines.
@@ -222,6 +225,23 @@ struct ShardLock {
     ThreadState.countLocks(1)
     return Reading(lock: self, held: self)
   }
+
+  /// If it is free. Where the shard has no bias.
+  @inline(__always)
+  func takeAtOnce() -> Bool {
+    guard inner.take() else { return false }
+    ThreadState.countLocks(1)
+    return true
+  }
+
+  /// Returns whether threads sleep for it, which `wake` wakes. One that is not woken looks again
+  /// soon.
+  @inline(__always)
+  func releaseAtOnce() -> Bool { inner.release() }
+  func wake() { inner.wake() }
+
+  /// This lock, which is held.
+  @inline(__always) var reading: Reading { Reading(lock: self, held: self) }
 
   /// The same, where the shard may have a bias.
   @inline(never)

@@ -26,14 +26,32 @@ extension Table {
   /// found in the home line or the next one, without a loop. Nil: there is no entry.
   @inline(__always)
   func guess(_ route: Route) -> Place? {
+    switch nearGuess(route) {
+    case .place(let place): place
+    case .none: nil
+    case .later: laterGuess(route)
+    }
+  }
+
+  enum NearGuess {
+    case place(Place)
+    /// There is no entry.
+    case none
+    /// Beyond the two lines.
+    case later
+  }
+
+  /// The same, of the home line and the next one alone.
+  @inline(__always)
+  func nearGuess(_ route: Route) -> NearGuess {
     let line = route.segment.line(route.home)
     let matches = Matches(line, tag: route.tag, kind: 0)
-    if _fastPath(!matches.isEmpty) { return matches.first(of: line) }
-    if Table.hasEnd(line) { return nil }
-    let second = route.segment.line(Table.next(route.home, route.segment))
+    if _fastPath(!matches.isEmpty) { return .place(matches.first(of: line)) }
+    if Table.hasEnd(line) { return .none }
+    let second = Table.next(line, route.segment)
     let others = Matches(second, tag: route.tag, kind: 0)
-    if _fastPath(!others.isEmpty) { return others.first(of: second) }
-    return Table.hasEnd(second) ? nil : laterGuess(route)
+    if _fastPath(!others.isEmpty) { return .place(others.first(of: second)) }
+    return Table.hasEnd(second) ? .none : .later
   }
 
   @inline(never)

@@ -68,8 +68,9 @@ struct Table: ~Copyable {
   /// counts, of which the one at a segment's first index is kept. Nil until the first entry.
   var directory: UnsafeMutablePointer<Segment>?
   var fills: UnsafeMutablePointer<UInt32>?
-  var depth = 0 { didSet { shift = UInt64(63 - depth) } }
-  private var shift: UInt64 = 63
+  var depth = 0 { didSet { size = 1 << UInt64(depth) } }
+  /// 2^depth.
+  private var size: UInt64 = 1
   var count = 0
   /// Of all segments.
   var bytes = 0
@@ -87,7 +88,7 @@ struct Table: ~Copyable {
 
   @inline(__always)
   func index(_ hash: UInt64) -> Int {
-    Int((hash >> 1) &>> shift)
+    Int(truncatingIfNeeded: hash.multipliedFullWidth(by: size).high)
   }
 
   @inline(__always)
@@ -99,6 +100,13 @@ struct Table: ~Copyable {
   @inline(__always)
   static func next(_ line: Int, _ segment: Segment) -> Int {
     line &+ 1 == segment.lineCount ? 0 : line &+ 1
+  }
+
+  /// The line behind one, around the end of the segment.
+  @inline(__always)
+  static func next(_ line: Line, _ segment: Segment) -> Line {
+    let next = line + wordsPerLine
+    return next == segment.line(segment.lineCount) ? segment.words : next
   }
 
   /// Whether a line has a vacant word: no entry whose home it is, or is before it, is behind it.
@@ -387,17 +395,19 @@ extension UnownedBlock {
     _ key: UnsafeRawPointer, _ count: Int, _ kind: HitPath.KeySize, _ shape: Shape
   ) -> Bool {
     let own = UnsafeRawPointer(raw + shape.header)
+    /// The first ones, and those that end with the key.
     @inline(__always)
-    func isSame<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> Bool {
-      own.loadUnaligned(fromByteOffset: offset, as: type)
-        == key.loadUnaligned(fromByteOffset: offset, as: type)
+    func areSame<T: FixedWidthInteger & BitwiseCopyable>(_ type: T.Type) -> Bool {
+      let offset = -MemoryLayout<T>.size
+      return _fastPath(own.loadUnaligned(as: type) == key.loadUnaligned(as: type))
+        && _fastPath(
+          (own + count).loadUnaligned(fromByteOffset: offset, as: type)
+            == (key + count).loadUnaligned(fromByteOffset: offset, as: type))
     }
     switch kind {
     case .any: return hasKey(key, count)
-    case .small where count < 8:
-      return _fastPath(isSame(0, UInt32.self)) && _fastPath(isSame(count &- 4, UInt32.self))
-    case .small, .short:
-      return _fastPath(isSame(0, UInt64.self)) && _fastPath(isSame(count &- 8, UInt64.self))
+    case .small where count < 8: return areSame(UInt32.self)
+    case .small, .short: return areSame(UInt64.self)
     }
   }
 }

@@ -150,11 +150,11 @@ struct UnownedBlock {
     return Shape(keySize: keySize, header: headerSize, size: size)
   }
 
-  /// The value's size, of a plain block; else nil.
+  /// The value's size, of a plain block with at most so many bytes. Other blocks have larger bits.
   @inline(__always)
-  var plainSize: Int? {
+  func plainSize(upTo most: UInt32 = UnownedBlock.hasTimes &- 1) -> Int? {
     let bits = load(At.size, UInt32.self)
-    return _fastPath(bits < UnownedBlock.hasTimes) ? Int(truncatingIfNeeded: bits) : nil
+    return _fastPath(bits <= most) ? Int(truncatingIfNeeded: bits) : nil
   }
 
   /// The value's size, of a block with the extension and without times; else nil.

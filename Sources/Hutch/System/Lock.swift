@@ -137,11 +137,16 @@ struct LockInPlace {
   }
 
   @inline(__always)
-  func unlock() {
+  func unlock() { if _slowPath(release()) { wake() } }
+
+  /// The first step of `unlock`. True: threads sleep, and the next step is `wake`; they look again
+  /// after `longestSleep` without.
+  @inline(__always)
+  func release() -> Bool {
     ThreadState.countLocks(-1)
     held.pointee.store(0, ordering: .releasing)
     hutch_compiler_fence()
-    if _slowPath(waiters.pointee.load(ordering: .relaxed) != 0) { wake() }
+    return waiters.pointee.load(ordering: .relaxed) != 0
   }
 
   @inline(__always)
@@ -168,7 +173,7 @@ struct LockInPlace {
   }
 
   @inline(never)
-  private func wake() { hutch_futex_wake_one(held) }
+  func wake() { hutch_futex_wake_one(held) }
 
   /// Waits for the lock, which another thread has.
   @inline(never)
