@@ -2089,7 +2089,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     hutch_flush, and those that memory has answered when the entry leaves memory or the
  *     process closes the directory. Until then the entry may have ended for the others.
  *   - If the file system fails a put (HUTCH_PARTIAL), this process does not return the
- *     older value any more; other processes still do.
+ *     older value any more; other processes still do. If it fails a write under a condition
+ *     on a database, the older value stays in all of them.
  *   - hutch_hold_files holds the files that its own process would remove.
  *   - A process that is alone may keep a read transaction of the database between reads.
  *     Its maintenance ends the transaction within about a second when another process

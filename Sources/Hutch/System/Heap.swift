@@ -32,7 +32,8 @@ import Synchronization
 ///
 /// HUGE PAGES. Background work makes huge pages of what stays in memory (HeapRegion.swift).
 ///
-/// FORK. The forking thread holds the locks of all arenas, which come after all other locks.
+/// FORK. The forking thread holds the search's lock and then those of all arenas, which come after
+/// all other locks.
 ///
 /// With HUTCH_MALLOC in the environment when the first cache is opened, blocks come from malloc,
 /// for tools that watch it.
