@@ -127,7 +127,7 @@ void remove_tree(const char *root) {
   FTS *tree = walk(root);
   for (FTSENT *entry; (entry = fts_read(tree));) {
     if (entry->fts_info == FTS_D) chmod(entry->fts_path, 0700);
-    else if (remove(entry->fts_path) != 0 && errno == EBUSY && /* mount_small */
+    else if (remove(entry->fts_path) != 0 && errno == EBUSY && /* small_disk */
              umount2(entry->fts_path, MNT_DETACH) == 0)
       remove(entry->fts_path);
   }

@@ -129,8 +129,9 @@ void remove_tree(const char *directory);
 /* The directory has been removed or renamed. The log store notices it after 0.1 s, or by this. */
 void let_notice(hutch_cache *cache);
 
-/* Mounts a file system in memory, with these options, in a name space of this case's own. */
-void mount_small(const char *where, const char *options);
+/* A directory with a file system in memory of its own, mounted with these options in a name space
+   of this case's own. */
+path small_disk(const char *options);
 
 /* Runs statements on the manifest of a directory, past the library. */
 void run_sql(path directory, const char *sql);

@@ -315,21 +315,20 @@ TEST(a_source_that_another_process_writes_to) {
 TEST(a_copy_ends_where_the_file_system_is_full) {
   enum { SMALL = 10, LARGE = 8 << 20 };
   static const uint32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_SQLITE, HUTCH_STORAGE_LOG};
-  path mounted = scratch("mounted");
-  CHECK(mkdir(mounted.text, 0700) == 0);
-  mount_small(mounted.text, "size=4m,mode=777");
+  path mounted = small_disk("size=4m,mode=777");
   hutch_cache *source = open_kind("from", HUTCH_STORAGE_MIXED, NULL);
   for (uint32_t i = 0; i < SMALL; i++) CHECK_OK(hutch_put(source, &i, 4, &i, 4, NULL, NULL));
   for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
     char name[32];
-    snprintf(name, sizeof name, "mounted/%zu", kind);
+    snprintf(name, sizeof name, "%zu", kind);
     check_note(name);
+    path place = in_directory(mounted.text, name);
     CHECK_OK(put_size(source, "large", LARGE));
     hutch_options options = unlimited_options();
     options.storage = kinds[kind];
     /* The log's segments are a thirty-second of it. */
     options.disk.cost = 2 * LARGE;
-    hutch_cache *target = open_cache(scratch(name).text, &options);
+    hutch_cache *target = open_cache(place.text, &options);
     hutch_copy_report report = {.struct_size = sizeof report};
     CHECK_STATUS(HUTCH_NO_SPACE, hutch_copy(source, target, &report));
     CHECK(last_error().words[0] != '\0');
@@ -348,7 +347,7 @@ TEST(a_copy_ends_where_the_file_system_is_full) {
       CHECK_EQUAL(i, value);
     }
     hutch_close(target);
-    remove_tree(scratch(name).text);
+    remove_tree(place.text);
   }
   CHECK_OK(hutch_close(source));
   CHECK(umount(mounted.text) == 0);

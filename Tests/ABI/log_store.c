@@ -1011,9 +1011,7 @@ TEST(a_log_keeps_its_entries_without_its_stub) {
 
 /* Without a limit of cost a segment has a part of a small file system. */
 TEST(a_log_without_a_limit_fits_a_small_disk) {
-  path directory = scratch("disk");
-  CHECK(mkdir(directory.text, 0700) == 0);
-  mount_small(directory.text, "size=4m");
+  path directory = small_disk("size=4m");
   hutch_options options = log_options();
   hutch_cache *cache = open_cache(in_directory(directory.text, "cache").text, &options);
   for (uint32_t key = 0; key < 2000; key++)
@@ -1026,9 +1024,7 @@ TEST(a_log_without_a_limit_fits_a_small_disk) {
 /* The file system has bytes, but no file more: entries make room for the files of others, in the
    log store and in the SQLite store. */
 TEST(a_file_system_without_another_file_takes_values_in_files) {
-  path directory = scratch("disk");
-  CHECK(mkdir(directory.text, 0700) == 0);
-  mount_small(directory.text, "size=24m,nr_inodes=320");
+  path directory = small_disk("size=24m,nr_inodes=320");
   for (int kind = 0; kind < 2; kind++) {
     hutch_options options = log_options();
     if (kind) options.storage = HUTCH_STORAGE_MIXED;
@@ -1061,9 +1057,7 @@ enum { RECOVERING_OFFSET = 832 };
 /* A log has places that were given back, and a recovery looks for segments there: a load from a
    hole of a file in memory would need room. */
 TEST(a_recovery_takes_no_room_for_places_without_segments) {
-  path directory = scratch("disk");
-  CHECK(mkdir(directory.text, 0700) == 0);
-  mount_small(directory.text, "size=24m");
+  path directory = small_disk("size=24m");
   path place = in_directory(directory.text, "cache");
   pid_t child = fork_now();
   if (child == 0) {
@@ -1147,9 +1141,7 @@ TEST(sessions_that_end_at_once_come_to_the_end_of_a_recovery) {
    the log goes on with what it has. Nothing reads meanwhile, or a segment that goes would leave its
    room to the disk only later. */
 TEST(a_log_on_a_full_disk_goes_on) {
-  path directory = scratch("disk");
-  CHECK(mkdir(directory.text, 0700) == 0);
-  mount_small(directory.text, "size=2m");
+  path directory = small_disk("size=2m");
   hutch_options options = small_log_options();
   options.flags = HUTCH_OPEN_NO_THREADS;
   hutch_cache *cache = open_cache(in_directory(directory.text, "cache").text, &options);

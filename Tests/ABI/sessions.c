@@ -191,9 +191,7 @@ TEST(a_file_of_a_session_that_was_killed_goes) {
 
 /* A session for whose files there is no room loses nothing, nor does one that finds none on its way. */
 TEST(a_full_disk_loses_nothing) {
-  path disk = scratch("disk");
-  CHECK(mkdir(disk.text, 0700) == 0);
-  mount_small(disk.text, "size=2m");
+  path disk = small_disk("size=2m");
   path directory = in_directory(disk.text, "cache");
   put_keys(directory.text);
   int fill = open(in_directory(disk.text, "fill").text, O_RDWR | O_CREAT, 0600);
@@ -225,9 +223,7 @@ TEST(a_full_disk_loses_nothing) {
 
 /* A cache that has filled the disk by itself takes values all the same, in place of older ones. */
 TEST(a_cache_that_fills_the_disk_goes_on) {
-  path disk = scratch("disk");
-  CHECK(mkdir(disk.text, 0700) == 0);
-  mount_small(disk.text, "size=9m");
+  path disk = small_disk("size=9m");
   path directory = in_directory(disk.text, "cache");
   hutch_options options = unlimited_options();
   options.flags |= HUTCH_OPEN_NO_THREADS;

@@ -465,7 +465,9 @@ static void map_to_root(const char *file, unsigned id) {
   write_file(file, map, (size_t)size);
 }
 
-void mount_small(const char *where, const char *options) {
+path small_disk(const char *options) {
+  path disk = scratch("disk");
+  CHECK(mkdir(disk.text, 0700) == 0);
   unsigned user = geteuid(), group = getegid();
   if (unshare(CLONE_NEWNS) != 0) {
     /* Another user than root is root in a user name space, and must be known there to make files. */
@@ -475,6 +477,7 @@ void mount_small(const char *where, const char *options) {
     map_to_root("/proc/self/gid_map", group);
   }
   if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-      mount("tmpfs", where, "tmpfs", 0, options) != 0)
+      mount("tmpfs", disk.text, "tmpfs", 0, options) != 0)
     check_skip(strerror(errno));
+  return disk;
 }

@@ -560,14 +560,13 @@ TEST(memory_goes_on_when_the_directory_is_removed) {
 }
 
 TEST(memory_goes_on_when_the_file_system_is_full) {
-  path mounted = scratch("mounted");
-  CHECK(mkdir(mounted.text, 0700) == 0);
-  mount_small(mounted.text, "size=1m,mode=777");
+  path mounted = small_disk("size=1m,mode=777");
+  path place = in_directory(mounted.text, "cache");
 
   hutch_options options = unlimited_options();
   /* The log's segments are a thirty-second of it. */
   if (on_log()) options.disk.cost = 4 << 20;
-  hutch_cache *cache = open_cache(scratch("mounted/cache").text, &options);
+  hutch_cache *cache = open_cache(place.text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   CHECK_OK(put_text(cache, "old", "value"));
   CHECK_OK(put_size(cache, "key", 1000));
@@ -595,7 +594,7 @@ TEST(memory_goes_on_when_the_file_system_is_full) {
   CHECK(count_of(disk) < 400);
   hutch_cache_release(disk);
   check_unclean(hutch_close(cache));
-  cache = open_cache(scratch("mounted/cache").text, &options);
+  cache = open_cache(place.text, &options);
   CHECK_MISSING(cache, "key");
   CHECK_OK(hutch_clear(cache));
   CHECK_OK(put_text(cache, "new", "value"));
