@@ -404,18 +404,13 @@ final class Handle {
   @inline(__always) var cache: Cache { opening.cache }
 
   /// Nil: a call has to ask everything.
-  @inline(__always)
-  var shortPath: HitPath? {
-    if _fastPath(hits.isOpen) {
-      if _fastPath(!opening.isClosed) { return hits }
-    }
-    return nil
-  }
-
+  @inline(__always) var shortPath: HitPath? { path(if: hits.isOpen) }
   /// Nil: a call has to ask more.
+  @inline(__always) var straightPath: HitPath? { path(if: hits.isStraight) }
+
   @inline(__always)
-  var straightPath: HitPath? {
-    if _fastPath(hits.isStraight) {
+  private func path(if mayServe: Bool) -> HitPath? {
+    if _fastPath(mayServe) {
       if _fastPath(!opening.isClosed) { return hits }
     }
     return nil

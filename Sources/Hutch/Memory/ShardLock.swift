@@ -228,14 +228,9 @@ struct ShardLock {
 
   /// If it is free. Where the shard has no bias.
   @inline(__always)
-  func takeAtOnce() -> Bool {
-    guard inner.take() else { return false }
-    ThreadState.countLocks(1)
-    return true
-  }
+  func takeAtOnce() -> Bool { inner.tryLock() }
 
-  /// Returns whether threads sleep for it, which `wake` wakes. One that is not woken looks again
-  /// soon.
+  /// The first step of `unlock`. True: threads sleep for it, and the next step is `wake`.
   @inline(__always)
   func releaseAtOnce() -> Bool { inner.release() }
   func wake() { inner.wake() }

@@ -289,8 +289,8 @@ enum Heap {
 
   // MARK: what the heap keeps
 
-  /// Of those that may have memory, the first included.
   private static var most: Int { Int(state.pointee.most.load(ordering: .relaxed)) }
+  /// Of those that may have memory, the first included.
   private static var arenaCount: Int { max(1, most) &+ 1 }
 
   /// What the heap may keep beside the pages of large requests.

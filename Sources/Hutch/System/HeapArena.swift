@@ -26,8 +26,8 @@ struct HeapArena {
     static let resident = 16
     static let evacuations = 24
     static let hasMoved = 28
+    /// This and all from `pages` on is protected by the lock.
     static let isMoving = 29
-    /// From here on the lock protects all.
     static let pages = 32
     static let toReview = 40
     static let firstRegion = 48
@@ -422,9 +422,7 @@ struct HeapArena {
       note(span, units, dirty: kept)
       left &-= given.count
       excess &-= given.count &* HeapSpan.page
-      if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions
-        && !isMoving
-      {
+      if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions && !isMoving {
         remove(span, units)
         unlink(span.region)
         pages &-= Heap.regionSize

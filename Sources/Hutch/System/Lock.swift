@@ -139,8 +139,7 @@ struct LockInPlace {
   @inline(__always)
   func unlock() { if _slowPath(release()) { wake() } }
 
-  /// The first step of `unlock`. True: threads sleep, and the next step is `wake`; they look again
-  /// after `longestSleep` without.
+  /// The first step of `unlock`. True: threads sleep, and the next step is `wake`.
   @inline(__always)
   func release() -> Bool {
     ThreadState.countLocks(-1)
