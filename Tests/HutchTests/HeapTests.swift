@@ -35,6 +35,8 @@ private let canCollapse: Bool = {
 
     init() {
       memory = calloc(1, HeapArena.byteCount)!
+      // Requests bring no review: it gives back and evacuates by what other tests have in the heap.
+      memory.storeBytes(of: .max, toByteOffset: HeapArena.At.toReview, as: Int.self)
       arena = HeapArena(memory)
     }
 
@@ -162,7 +164,6 @@ private let canCollapse: Bool = {
     for _ in 0..<2 {
       // A small arena asks for fewer.
       while bench.arena.used < 4 << 20 { try bench.take(300) }
-      // If other tests have left much in the heap, a review gives the pages back now and then.
       var come = 0
       for _ in 0..<20 {
         var before = bench.inMemory
@@ -171,7 +172,8 @@ private let canCollapse: Bool = {
         for _ in 0..<9 { try bench.take(300) }
         if bench.inMemory == before { come += 1 }
       }
-      expect(come > 0)
+      // A request with which the free span changes its bin has its own pages only.
+      expect(come >= 19, "\(come) times")
       bench.check()
       while bench.taken.count > 1 { bench.give(1) }
       bench.arena.giveBack(excess: 1 << 20)
@@ -187,8 +189,9 @@ private let canCollapse: Bool = {
     let before = bench.inMemory
     // Of 32 MB and of 7.
     let first = collapse(bench)
-    expect(first.made + first.refused == 16 + 3)
-    expect(first.made > 0)
+    expect(
+      first.made > 0 && first.made + first.refused == 16 + 3,
+      "\(first.made) made, \(first.refused) refused")
     let second = collapse(bench)
     expect(
       second.made + second.refused == first.refused,
@@ -242,9 +245,7 @@ private let canCollapse: Bool = {
       case .ended:
         expect(looks >= 0)
         return (made, refused)
-      case .refused(let reason):
-        expect([EAGAIN, EBUSY, ENOMEM].contains(reason))
-        refused += 1
+      case .refused: refused += 1
       }
     }
   }
@@ -300,8 +301,7 @@ private let canCollapse: Bool = {
     let before = bench.arena.resident
     for _ in 0..<2_500 { try bench.take(32) }
     bench.check()
-    // A review on the way gives pages back if the whole heap, that of other tests too, has many.
-    expect(bench.arena.resident <= before)
+    expect(bench.arena.resident == before)
   }
 
   /// A piece has a better place between others if it leaves a larger hole than it takes.

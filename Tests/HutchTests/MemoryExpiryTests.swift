@@ -134,7 +134,6 @@ import Testing
     var random = Random(seed: testSeed)
     var slab = Slab(counts: Bool.random(using: &random))
     var hashes: [UInt32: UInt32] = [:]
-    var most = 0
     for _ in 0..<60 {
       let isMore = Bool.random(using: &random)
       for _ in 0..<Int.random(in: 0..<2000, using: &random) {
@@ -156,17 +155,19 @@ import Testing
           slab.give(back: Slot(number))
         }
       }
-      most = max(most, slab.bytes)
       slab.shrink()
       let chunks = Set(hashes.keys.map { $0 >> 8 }).count
-      expect(slab.bytes == chunks * Slab.bytesPerChunk * (slab.counts ? 2 : 1))
+      expect(
+        slab.bytes == chunks * Slab.bytesPerChunk * (slab.counts ? 2 : 1), "seed \(testSeed)")
       expect(hashes.allSatisfy { slab[Slot($0)].pointee.hash == $1 })
       if let violation = slab.violation() {
         Issue.record("\(violation) (seed \(testSeed))")
         return
       }
     }
-    expect(slab.bytes < most)
+    for number in hashes.keys { slab.give(back: Slot(number)) }
+    slab.shrink()
+    expect(slab.bytes == 0 && slab.violation() == nil, "seed \(testSeed)")
   }
 
   /// The bounds below which a slab searches nothing hold at every moment, and a search that has

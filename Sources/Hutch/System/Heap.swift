@@ -427,11 +427,10 @@ enum Heap {
       case .collapsed, .pausing:
         state.pointee.searched.store(index << 32 | number, ordering: .relaxed)
         return true
-      case .refused(let reason):
+      case .refused:
+        // Any reason may pass: EINVAL is also that of a page which the system moves at this moment.
         state.pointee.searched.store(index << 32 | number, ordering: .relaxed)
-        // A system without the call, or without huge pages, has none later.
-        let isForGood = reason == EINVAL || reason == ENOSYS || reason == EPERM
-        return rest(until: isForGood ? .max : now &+ longPause)
+        return rest(until: now &+ longPause)
       }
     }
     state.pointee.searched.store(0, ordering: .relaxed)

@@ -110,7 +110,7 @@ struct HeapRegion {
     }
   }
 
-  /// A chunk is about to become a huge page. False: the system refuses, for the reason in `errno`.
+  /// A chunk is about to become a huge page. False: the system refuses.
   fileprivate func permit(_ chunk: Int) -> Bool {
     guard madvise(address(chunk), HeapRegion.chunkSize, MADV_HUGEPAGE) == 0 else { return false }
     chunks |= 1 << UInt64(chunk)
@@ -159,8 +159,8 @@ extension HeapArena {
     case ended
     /// So many looks were not enough.
     case pausing
-    /// The system has refused one, with this reason.
-    case refused(Int32)
+    /// The system has refused one.
+    case refused
   }
 
   /// Whether the system moves a chunk.
@@ -195,13 +195,13 @@ extension HeapArena {
 
   /// Called with the lock, which it releases for a while.
   private func collapse(_ chunk: Int, of region: HeapRegion) -> Search {
-    guard region.permit(chunk) else { return .refused(hutch_errno()) }
+    guard region.permit(chunk) else { return .refused }
     isMoving = true
     lock.unlock()
-    let reason = region.move(chunk) ? 0 : hutch_errno()
+    let hasMoved = region.move(chunk)
     lock.lock()
     isMoving = false
-    return reason != 0 && region.forbid(chunk) ? .refused(reason) : .collapsed
+    return hasMoved || !region.forbid(chunk) ? .collapsed : .refused
   }
 
   /// The regions that there are get no more huge pages. Called with the lock.
