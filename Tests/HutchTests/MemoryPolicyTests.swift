@@ -16,7 +16,7 @@ import Testing
       let limit = [1, 2, 3, 10, 50, 100][round % 6]
       let bench = try Bench(TierLimits(count: UInt64(limit)), policy: policy)
       var newest: [String: UInt64] = [:]
-      for step in 0..<800 {
+      for step in 0..<500 {
         func context() -> Comment { "seed \(seed), step \(step), limit \(limit)" }
         let key =
           "\(Int(random.next() % 4 == 0 ? random.next() % 7 : random.next() % UInt64(3 * limit)))"

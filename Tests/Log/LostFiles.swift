@@ -208,7 +208,7 @@ extension LogStorage {
 
 /// log_tests lost_files [COUNT] [SEED]
 func lostFiles(_ arguments: Arguments) -> Int32 {
-  let count = arguments[0].map { Int(atoi($0)) } ?? (getenv("HUTCH_LONG") != nil ? 10_000 : 60)
+  let count = arguments[0].map { Int(atoi($0)) } ?? (getenv("HUTCH_LONG") != nil ? 10_000 : 40)
   let first = seed(arguments[1])
   var found = 0
   for i in 0..<count {

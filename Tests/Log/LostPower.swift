@@ -250,7 +250,7 @@ private final class Machine {
 
 /// log_tests lost_power [COUNT] [SEED]
 func lostPower(_ arguments: Arguments) -> Int32 {
-  let count = arguments[0].map { Int(atoi($0)) } ?? (getenv("HUTCH_LONG") != nil ? 20_000 : 120)
+  let count = arguments[0].map { Int(atoi($0)) } ?? (getenv("HUTCH_LONG") != nil ? 20_000 : 90)
   let first = seed(arguments[1])
   var (found, wanted) = (0, 0)
   for i in 0..<count {
