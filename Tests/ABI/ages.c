@@ -285,6 +285,36 @@ TEST(each_call_knows_the_reads_of_the_copy_in_memory) {
   }
 }
 
+/* The entry lives by reads of the copy in memory, which goes before the disk tier looks. */
+TEST(a_view_of_the_disk_knows_the_reads_of_the_copy_in_memory) {
+  for (int call = 0; call < 8; call++) {
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    options.sharing = call % 2 ? HUTCH_SHARING_EXCLUSIVE : HUTCH_SHARING_SHARED;
+    hutch_cache *cache = open_by_hand(&options, &clock);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    put_idling(cache);
+    for (int i = 0; i < 3; i++) {
+      clock.now += (AGE - 3) * HUTCH_SECOND;
+      CHECK_TEXT(cache, "key", "value");
+    }
+    clock.now += HUTCH_SECOND;
+    hutch_value *value = NULL;
+    switch (call / 2) {
+      case 0: CHECK_OK(hutch_touch(disk, KEY("key"), 0, 0)); break;
+      case 1: CHECK_OK(hutch_remove(disk, KEY("key"))); break;
+      case 2: CHECK_EQUAL(1, removed_with_prefix(disk)); break;
+      case 3: CHECK_OK(hutch_pop(disk, KEY("key"), &value)); break;
+    }
+    hutch_value_release(value);
+    clock.now += (AGE - 1) * HUTCH_SECOND;
+    CHECK_STATUS(call / 2 == 0 ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(cache, KEY("key")));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    CHECK_OK(hutch_destroy(scratch("cache").text));
+  }
+}
+
 /* The tier's age, which memory has not: given at the opening, changed later, and lifted. */
 TEST(the_disk_tiers_time_to_idle_counts_reads_in_memory) {
   for (uint32_t storage = 0; storage < 2; storage++) {

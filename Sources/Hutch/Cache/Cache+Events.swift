@@ -141,6 +141,15 @@ extension Cache {
     events.postRemoval(copy, hasValue: true, .evicted, .memory, Stripes.index(of: hash))
   }
 
+  /// As above, for a touch of the store's entry. The touch is an access: the entry may live by the
+  /// reads of the copy alone.
+  func dropCopy(
+    _ key: Bytes, _ hash: UInt64, touchedAt moment: Moment, _ storage: any Storage
+  ) {
+    storage.noteAccess(key, hash, at: moment.time)
+    dropCopy(key, hash, at: moment)
+  }
+
   // MARK: what happens by itself
 
   /// To be called before the first listener.

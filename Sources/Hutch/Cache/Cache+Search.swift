@@ -96,9 +96,15 @@ extension Cache {
     let counter = coherence?.mark(hash)
     var hasExpired = false
     if var stored = try infoBelow(key, hash, at: .first, storage) {
+      let accessed = stored.accessed
       hasExpired = stored.isExpired(
         at: moment.time, under: storage.limits.ages, key, asking: self)
-      if !hasExpired { return (stored.version, false) }
+      if !hasExpired {
+        // The caller may drop memory's copy, by whose reads the entry lives, and then the store
+        // looks.
+        if stored.accessed != accessed { storage.noteAccess(key, hash, at: stored.accessed) }
+        return (stored.version, false)
+      }
     }
     guard let counter, scope == .whole else { return (0, hasExpired) }
     let block = memory.peekDuringCommit(key, hash, at: moment)

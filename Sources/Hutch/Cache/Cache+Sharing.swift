@@ -57,7 +57,7 @@ extension Cache {
         try touchBlock(key, times)
       }
       // Memory's copy, which the commit finds to be the same entry, would keep its old times.
-      if scope == .disk { dropCopy(key, hash, at: moment) }
+      if scope == .disk { dropCopy(key, hash, touchedAt: moment, storage) }
       let result = commitTouch(
         named.unowned, hash, at: moment, if: .version(stored.version), to: storage)
       _ = consume named

@@ -415,7 +415,7 @@ extension Cache {
       // An entry that memory has staged since `touchDirty` was not on disk then.
       guard let stored = try storage.info(key, hash, at: moment) else { return nil }
       let named = try touchBlock(key, new.set(stored))
-      if scope == .disk { dropCopy(key, hash, at: moment) }
+      if scope == .disk { dropCopy(key, hash, touchedAt: moment, storage) }
       return named
     }
     guard let entry = named.unowned else {
