@@ -219,6 +219,20 @@ def test_an_iterator_keeps_its_cache_open():
     assert list(walk) == []
 
 
+def test_a_cache_is_copied_while_a_thread_gives_it_an_attribute(directory):
+    class Name(str):
+        def __hash__(self):
+            vars(cache)["another"] = 1
+            return super().__hash__()
+
+    with hutch.Cache(directory) as cache:
+        vars(cache)[Name("own")] = 2
+        # As the first call of a thread does that takes what a cache makes when it is needed.
+        del vars(cache)["another"]
+        with copy.copy(cache) as again:
+            assert again.own == 2 and again.directory == cache.directory
+
+
 def test_in_memory_neither_copied_nor_pickled():
     with hutch.Cache() as cache:
         for copier in (copy.copy, copy.deepcopy, pickle.dumps):

@@ -17,7 +17,9 @@ def parts_of(cache: Any) -> tuple[Any, ...]:
     """What __reduce__ returns. TypeError: the cache has no directory."""
     if cache._path is None:
         raise TypeError("a cache in memory cannot be copied or pickled: it has no directory")
-    more = {name: value for name, value in vars(cache).items() if name not in _OWN}
+    # A copy of them all is made in one step: the first call of another thread adds some.
+    attributes = dict(vars(cache))
+    more = {name: value for name, value in attributes.items() if name not in _OWN}
     return open_again, (type(cache), cache._path, cache._options), more or None
 
 
