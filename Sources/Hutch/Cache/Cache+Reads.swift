@@ -210,6 +210,8 @@ extension Cache {
 
   func flush() throws(Failure) {
     guard storage != nil else { return }
+    // What has expired by now is not written.
+    _ = clock.moment()
     try withStorage { (storage) throws(Failure) in
       let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
       try storage.flush()

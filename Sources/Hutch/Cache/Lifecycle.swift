@@ -177,6 +177,8 @@ extension Cache {
     life.gate.awaitEmpty()
     // An end is no event.
     events.silence()
+    // What has expired by now is not written.
+    _ = clock.moment()
     try? withStorage { (storage) throws(Failure) in
       _ = writeBack.writeDirty(storage, by: deadline)
     }
