@@ -2080,6 +2080,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     an event, whenever another process writes, or this process touches an entry or writes
  *     under a condition, since keys share counters. Its process decides a condition on such
  *     an entry; if another process puts a value at the same time, that value stays.
+ *   - An entry that the disk tier has evicted may still be in the memory of other processes, and
+ *     their gets find it. A write or a hutch_remove of its key ends it in every process, and so
+ *     does hutch_clear. hutch_remove_tagged, hutch_remove_prefix and hutch_trim do not find it in
+ *     another process.
  *   - A put is visible in its process from its submission, and in others from its commit.
  *     The promise that no process finds an older value holds from the put's return on.
  *   - A listener gets the events of its own process's calls. A load is single within a
