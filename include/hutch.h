@@ -542,7 +542,8 @@ enum {
      open, and the library cannot check that. */
   HUTCH_OPEN_NETWORK_DIRECTORY = 1,
   /* Also open if the directory cannot be used, for whatever reason. The disk tier is
-     then down (HUTCH_STATE_DOWN), and in service as soon as the directory can be used.
+     then down (HUTCH_STATE_DOWN), and in service as soon as the directory can be used; if
+     other processes have opened the directory by then, as soon as they have closed it.
      If the directory is removed later, it is made again. A directory whose kind cannot be
      seen at the opening must be of the kind that options.storage names, or a log by default;
      else the tier stays down. */
@@ -592,7 +593,8 @@ enum {
  * If an open directory becomes unusable or is removed, the disk tier goes down and the
  * memory tier goes on: puts return HUTCH_PARTIAL. The cache tries the directory again at
  * its path every second, and with a put after such a pause. Entries that were written or
- * removed meanwhile do not come back with the directory.
+ * removed meanwhile do not come back with the directory. If another process has made a
+ * removed directory again, the tier stays down until that process has closed the directory.
  *
  * A directory with a damaged manifest opens: the call renames the manifest to
  * hutch-<digits>.damaged (16 digits), and the cache starts empty. The newest such file

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import hutch
 import pytest
+from processes import command, environment
 
 
 def test_a_disk_that_is_optional(tmp_path: Path, clock) -> None:
@@ -29,3 +31,44 @@ def test_a_disk_that_is_optional(tmp_path: Path, clock) -> None:
         assert cache.put("late", 4).disk == hutch.Outcome.STORED
     with hutch.Cache(parent / "cache", clock=clock) as cache:
         assert dict(cache.items()) == {"late": 4}
+
+
+SHARES = """
+import sys, hutch
+with hutch.Cache(sys.argv[1], storage=sys.argv[2]) as cache:
+    cache["other's"] = 1
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("storage", ["log", "mixed"])
+def test_a_directory_that_another_process_has_opened_meanwhile(
+    tmp_path: Path, clock, storage: str
+) -> None:
+    parent, mounted = tmp_path / "parent", tmp_path / "mounted"
+    parent.write_text("in the way")
+    options = {"disk_optional": True, "clock": clock, "storage": storage}
+    with hutch.Cache(parent / "cache", **options) as cache:
+        with pytest.raises(hutch.TierDownError, match="^the directory cannot be opened"):
+            cache.delete("own")
+        other = subprocess.Popen(
+            command("-c", SHARES, mounted / "cache", storage), env=environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+        with other:
+            assert other.stdout is not None and other.stdout.readline() == b"\n"
+            (tmp_path / "link").symlink_to(mounted)
+            # In one step, so that maintenance does not make the directory in between.
+            (tmp_path / "link").rename(parent)
+            assert cache.put("own", 2).disk == hutch.Outcome.FAILED
+            assert len(cache) == 1
+            with pytest.raises(hutch.TierDownError, match="^other processes have opened the dir"):
+                cache.delete("own")
+            cache["own"] = 3
+            other.communicate()
+        assert other.returncode == 0
+        assert len(cache) == 2
+        assert cache.stats().disk.state == hutch.State.UP
+        assert cache["other's"] == 1 and cache["own"] == 3
+        assert cache.delete("own") is True

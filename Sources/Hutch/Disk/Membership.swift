@@ -77,7 +77,7 @@ final class Membership {
     let isAlone = new.isAlone
     if shared.isHandedOut && !isAlone {
       // Memory goes by another hash of keys, and by counters that are no more.
-      throw Failure(.busy, "other processes have made the directory again")
+      throw Failure(.busy, "other processes have opened the directory meanwhile")
     }
     try shared.map(sharing == .shared ? directory : nil, isAlone: isAlone)
     if !isAlone { shared.members += 1 }

@@ -84,7 +84,7 @@ final class LogShared {
           nextVersion.pointee.load(ordering: .relaxed) &+ Versions.mostDuringChange,
           ordering: .relaxed)
       } else if memcmp(words.base + IndexAt.shared, base, 32) != 0 {
-        throw Failure(.busy, "other processes have made the directory again")
+        throw Failure(.busy, "other processes have opened the directory meanwhile")
       }
     }
     let mapped = mmap(

@@ -39,11 +39,14 @@ final class Service {
   /// The directory, also while it may be changing.
   var lastPlace: Directory { lock.withLock { place } }
 
-  /// The failure of a call that needs the store while it is out of service.
+  /// The failure of a call that needs the store while it is out of service. A reason that has no
+  /// code of the system or of SQLite has nothing but its words.
   var failure: Failure {
     let words: StaticString = "the disk tier is out of service"
     guard let reason = lock.withLock({ reason }) else { return Failure(.tierDown, words) }
-    return reason.status == .forked ? reason : reason.with(.tierDown, words)
+    if reason.status == .forked { return reason }
+    let hasCode = reason.system != 0 || reason.sqlite != 0
+    return hasCode ? reason.with(.tierDown, words) : reason.with(.tierDown)
   }
 
   // MARK: changes

@@ -187,7 +187,8 @@ class Cache(_accelerator.Fast, Control):
             process, killed or not (the default); "power", also a loss of power,
             except for the last writes; "sync", also a loss of power. Of several
             openings of a directory the strongest holds.
-        checksums: whether a read from disk verifies the checksum of the value.
+        checksums: whether a read from disk verifies the checksum of the value; with "log" it
+            always does.
         codec: converts between values and their bytes on disk: see Codec.
         serializer: makes bytes of all values except bytes, str and int: an object with
             dumps, loads and a name. None: the package's own forms, without pickle;
@@ -197,7 +198,8 @@ class Cache(_accelerator.Fast, Control):
         network_directory: also accept a directory on a network file system. Only
             this machine may have it open, which the library cannot check.
         disk_optional: also open if the directory cannot be used: the disk tier
-            is then down (stats().disk.state), and in service as soon as it can be.
+            is then down (stats().disk.state), and in service as soon as it can be; if
+            other processes have opened the directory by then, once they have closed it.
         nonempty: the directory may contain other files although it is not yet a
             cache's; without this, that is a BadDirectoryError. The library leaves
             such files alone in either case.
