@@ -249,3 +249,29 @@ def test_conditional_puts_and_touches_are_tasks_of_their_key(directory):
             assert cache["k"] == 3
 
     asyncio.run(program())
+
+
+def test_a_call_for_which_the_queue_has_no_room():
+    began, may_end = threading.Event(), threading.Event()
+
+    def loader(key):
+        began.set()
+        may_end.wait()
+        return key
+
+    async def main() -> None:
+        with hutch.Cache(workers=1, queue_length=1) as cache:
+            first = asyncio.ensure_future(cache.aload("first", loader))
+            await asyncio.to_thread(began.wait)
+            second = asyncio.ensure_future(cache.aload("second", loader))
+            await asyncio.sleep(0)
+            try:
+                for call in (lambda: cache.aload("third", loader), lambda: cache.aincr("n")):
+                    with pytest.raises(BlockingIOError, match="^the queue is full$"):
+                        await call()
+            finally:
+                may_end.set()
+            assert await asyncio.gather(first, second) == ["first", "second"]
+            assert await cache.aload("third", loader) == "third" and "n" not in cache
+
+    asyncio.run(main())

@@ -136,9 +136,8 @@ async def awaited(
     future: asyncio.Future[Any] = loop.create_future()
     try:
         waiting[token] = future, take
-        status = check(call(*arguments, options, byref(task)))
-        if status != Status.OK:  # a queue that is full
-            raise described(status, None)
+        if check(call(*arguments, options, byref(task))) == Status.WOULD_BLOCK:
+            raise BlockingIOError("the queue is full")
         if now.operation:
             return _result(now, take)
         completed: tuple[int, Any] = await future

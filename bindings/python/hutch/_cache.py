@@ -211,7 +211,7 @@ class Cache(_accelerator.Fast, Control):
         workers: how many awaited calls run at once, each on a thread of the cache;
             one more thread does its maintenance when all are busy. 0: no threads,
             and maintain does all of it. None: 2.
-        queue_length: how many awaited calls may wait; 0: any number.
+        queue_length: how many awaited calls may wait, one more is a BlockingIOError; 0: any number.
         queue: a Queue that runs the awaited calls, and may do so for several caches: see
             shared_queue. Then workers is None, or 0 (no thread for maintenance).
         close_deadline: how long close waits for them, in seconds; None: 30;
