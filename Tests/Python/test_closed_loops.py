@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import time
+import warnings
 
 import hutch
 import pytest
@@ -96,6 +97,42 @@ def test_a_lead_passes_on_when_its_coroutine_is_collected_before_it_began(cache)
     loop.run_until_complete(main())
     loop.close()
     assert cache.load("k", lambda key: "made", timeout=_LONG / 2) == "made"
+
+
+def test_a_coroutine_that_a_closed_loop_has_not_begun_is_closed(cache):
+    loop = asyncio.new_event_loop()
+    leads, goes, handed = threading.Event(), threading.Event(), threading.Event()
+    hand = loop.call_soon_threadsafe
+
+    async def make(key):
+        return "made"
+
+    def loader(key):
+        leads.set()
+        goes.wait()
+        return make(key)
+
+    def hand_over(*args, **kwargs):
+        hand(*args, **kwargs)
+        handed.set()
+
+    async def main() -> None:
+        asyncio.ensure_future(cache.aload("k", loader, timeout=_LONG))._log_destroy_pending = False
+        while not leads.is_set():
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+    loop.call_soon_threadsafe = hand_over
+    goes.set()
+    handed.wait()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        loop.close()
+        del loop, hand
+        gc.collect()
+        assert cache.load("k", lambda key: "made", timeout=_LONG / 2) == "made"
+        gc.collect()
+    assert [str(each.message) for each in warned] == []
 
 
 def test_a_later_call_of_a_memoized_coroutine_makes_its_result(cache):

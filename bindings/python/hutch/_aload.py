@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 works: dict[int, Work] = {}
 
 
+class _Unbegun:
+    """What a loader has returned for its loop to await. A loop that is closed before it comes to
+    that drops it, and a coroutine is closed then: Python would warn that nothing awaited it."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def take(self) -> Any:
+        result, self._result = self._result, None
+        return result
+
+    def __del__(self) -> None:
+        if inspect.iscoroutine(self._result):
+            self._result.close()
+
+
 class Work:
     """One caller's loader.
 
@@ -77,10 +95,8 @@ class Work:
             self._give_up(loading, error)
             return Status.OK
         try:
-            self.loop.call_soon_threadsafe(self._begin, result, Lead(loading))
+            self.loop.call_soon_threadsafe(self._begin, _Unbegun(result), Lead(loading))
         except RuntimeError as error:  # the loop is closed
-            if inspect.iscoroutine(result):
-                result.close()
             # This caller is gone, and the source has not failed.
             self.error = error
             lib.hutch_loading_abandon(loading)
@@ -96,8 +112,10 @@ class Work:
         self.error = error
         give_up(loading, error)
 
-    def _begin(self, result: Any, lead: Lead) -> None:
+    def _begin(self, unbegun: _Unbegun, lead: Lead) -> None:
         import asyncio
+
+        result = unbegun.take()
 
         def end(task: Any) -> None:
             # A task that is cancelled before its first step never comes to its own end.
