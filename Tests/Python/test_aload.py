@@ -354,3 +354,35 @@ def test_bad_arguments(cache):
             await cache.aload([1.5], lambda key: 1)
 
     asyncio.run(main())
+
+
+def test_a_caller_is_cancelled_whose_loader_answers_too_late(cache):
+    """Its time has passed, another caller leads, and it is cancelled before it hears of that."""
+    late = begins = is_asked = None
+    another_leads = threading.Event()
+
+    async def make(key):
+        begins.set()
+        await is_asked.wait()
+        # The loop hears of nothing meanwhile.
+        another_leads.wait()
+        late.cancel()
+        return "late"
+
+    def other(key):
+        another_leads.set()
+        return "made"
+
+    async def program() -> None:
+        nonlocal late, begins, is_asked
+        begins, is_asked = asyncio.Event(), asyncio.Event()
+        late = asyncio.ensure_future(cache.aload("k", make, timeout=0.05))
+        await begins.wait()
+        second = asyncio.ensure_future(cache.aload("k", other, timeout=30))
+        await asyncio.sleep(0)
+        is_asked.set()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        assert await second == "made"
+
+    asyncio.run(program())

@@ -159,9 +159,12 @@ class AsyncEntries(SubmittedEntries):
                 _, found = await awaited(lib.hutch_load_async, (*arguments, options), priority)
         except asyncio.CancelledError:
             work.leave()
-            if work.error is not None and not isinstance(work.error, asyncio.CancelledError):
-                raise work.error from None
-            raise
+            # What ends a loader without being a failure of it cancels the load. Any other exception
+            # of the loader comes too late, such as that of an answer which was not waited for.
+            error = work.error
+            if error is None or isinstance(error, (Exception, asyncio.CancelledError)):
+                raise
+            raise error from None
         except LoadError:
             if isinstance(work.error, Exception):
                 raise work.error from None
