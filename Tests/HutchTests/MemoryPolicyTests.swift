@@ -339,6 +339,22 @@ import Testing
     expect(try adaptive > hitRatio(.lru, capacity: 120, keys) + 0.1)
   }
 
+  /// Each key comes, is read once when nearly as many others have come as there is room for, and
+  /// never again. A queue has all of them; lru keeps what has been read, and has none.
+  @Test func adaptiveFollowsAQueue() throws {
+    var random = Random(seed: 7)
+    var reads: [Int: [UInt64]] = [:]
+    var keys: [UInt64] = []
+    for key in 0..<40_000 {
+      keys.append(UInt64(key))
+      reads[key + 250 + Int(random.next() % 200), default: []].append(UInt64(key))
+      keys += reads.removeValue(forKey: key) ?? []
+    }
+    expect(try hitRatio(.lru, capacity: 500, keys) < 0.02)
+    let adaptive = try hitRatio(.adaptive, capacity: 500, keys)
+    expect(adaptive > 0.4, "\(adaptive)")
+  }
+
   // MARK: the parts
 
   @Test func theSketchCountsAndForgets() throws {
@@ -368,7 +384,7 @@ import Testing
 
   /// A key that went of late goes to the main queue, and is remembered no more; another goes to the
   /// window.
-  @Test(arguments: [0, 1, 2, 3])
+  @Test(arguments: [0, 1, 2, 3, 5])
   func whatComesBackGoesToTheMainQueue(mode: Int) throws {
     let mode = Mode.number(mode)
     let sketch = try FrequencySketch(capacity: 100)

@@ -4,7 +4,7 @@ import Synchronization
 /// The default: a segmented queue in the mode that suits what the tier is asked for now.
 ///
 /// No fixed policy is best on all loads: what wins on loops loses on recency, and what wins
-/// on the web loses on block traces. Here five small shadow caches, on a sample of the keys,
+/// on the web loses on block traces. Here six small shadow caches, on a sample of the keys,
 /// try one mode each, and the shards follow the best (see Contest.swift, SegmentedQueue.swift).
 /// A hit is a count of two bits in a line that is touched anyway.
 ///
@@ -18,7 +18,7 @@ import Synchronization
 /// one for hits under the costs as they are. Where entries cost about the same, or the limit is
 /// one of count, cost changes nothing.
 ///
-/// MEMORY. Per entry: its link, 4 bytes; 2 to 4 of the sketch; up to 8 of the contest's shadows and
+/// MEMORY. Per entry: its link, 4 bytes; 2 to 4 of the sketch; up to 9 of the contest's shadows and
 /// sketches; and 4 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier,
 /// its shadows and what each shard has, so where there are very many shards the shadows are
 /// smaller (Contest.swift, Selector.swift).

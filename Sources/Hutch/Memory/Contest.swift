@@ -24,7 +24,7 @@ final class Contest {
   private var entrantCount = 0
   private let hasSketches: Bool
   /// Hits; older hits count less.
-  private var scores = InlineArray<5, Double>(repeating: 0)
+  private var scores = InlineArray<6, Double>(repeating: 0)
   private var weight = 1.0
   private let growth: Double
 
@@ -124,11 +124,13 @@ final class Contest {
         hasSketches
         ? entrant.pointee.shadow.ask(key, cost: cost, entrant.pointee.sketch, as: access)
         : entrant.pointee.shadow.ask(key, cost: cost, sketch, as: access)
-      if isHit { scores[i] += weight }
+      if isHit { scores[i] += i == Mode.queue ? Mode.worthOfQueueHit * weight : weight }
       if scores[i] > scores[best] { best = i }
     }
     let now = leader.load(ordering: .relaxed)
-    if best != now && scores[best] > 1.01 * scores[now] + 3 * weight {
+    // In hits of this moment: fewer may be chance.
+    let margin: Double = best == Mode.queue ? 32 : 3
+    if best != now && scores[best] > 1.01 * scores[now] + margin * weight {
       leader.store(best, ordering: .relaxed)
     }
     if weight > 1e100 {
