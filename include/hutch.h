@@ -264,7 +264,8 @@ enum {
   HUTCH_WRITE_DEFAULT = 0,     /* of a put: the cache's policy; of a cache: through */
   HUTCH_WRITE_THROUGH = 1,     /* in both tiers */
   HUTCH_WRITE_MEMORY = 2,      /* in memory only; the put removes the key from disk */
-  HUTCH_WRITE_DISK = 3,        /* on disk only; the put removes the key from memory */
+  HUTCH_WRITE_DISK = 3,        /* on disk only; the put removes the key from memory. In a
+                                  cache in memory HUTCH_UNSUPPORTED */
   HUTCH_WRITE_ON_EVICTION = 4  /* in memory, and on disk when memory evicts the entry; see
                                   WRITING ON EVICTION at the end. In a cache that shares
                                   its directory: through */
@@ -757,7 +758,8 @@ typedef struct hutch_entry_info {
   uint64_t version;       /* of the write; a directory never uses one twice */
   int64_t created;        /* time of the last write or touch */
   int64_t accessed;       /* time of the last access: exact for entries with a time to
-                             idle, else within minutes */
+                             idle, else within minutes. In a view of the disk tier without
+                             the reads that the memory tier has answered of late */
   int64_t expires;        /* when its time to live ends (its own or the tier's, also with
                              HUTCH_OPEN_AGES_ON_TRIM); 0: never */
   int64_t time_to_idle;   /* its own or the tier's; 0: none */
@@ -1439,8 +1441,9 @@ typedef struct hutch_load_options {
      expires by its own time to live. 0: never refresh */
   int64_t soft_time_to_live;
   /* For this long after a failure of this caller's load, calls for the key get the same
-     failure without running a loader. A write of the key ends that at once. Remembered
-     failures take at most 1 MiB; the oldest is dropped first. 0: not remembered */
+     failure without running a loader. A write or a removal of the key and a clear end that at
+     once. Remembered failures take at most 1 MiB; the oldest is dropped first. 0: not
+     remembered */
   int64_t negative_time_to_live;
   /* The load that needs this one, for hosts that do not load within a loader: the library
      finds cycles by it. A load of another cache counts for nothing. NULL: the load of the
@@ -2255,8 +2258,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   disk (HUTCH_OUTCOME_DEFERRED). The write-back writes the entry with its whole record
  *   when the memory tier evicts it for a limit or a trim, or for pressure (hutch_notify),
  *   when the memory tier is emptied, or when the entry is removed through the memory view.
- *   hutch_flush also writes it, and hutch_close does within its deadline. An entry that has
- *   expired, or was replaced, removed or cleared, is not written.
+ *   hutch_flush also writes it, hutch_close does within its deadline, and hutch_set_limits
+ *   does before it sets a limit of the memory tier. An entry that has expired by the memory
+ *   tier's ages, or was replaced, removed or cleared, is not written.
  *
  *   The put removes the older value of the key from the disk tier before it returns. A kill
  *   of the process therefore loses an entry that was not yet written, and brings no older
