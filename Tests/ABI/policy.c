@@ -58,6 +58,19 @@ TEST(writes_that_are_never_read_push_out_nothing_that_is) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A result that another program fetches once: what has been read is of no use any more. */
+TEST(what_is_read_once_makes_room_for_what_was_not_read) {
+  enum { ROOM = 1000, GAP = 700, ROUNDS = 60000 };
+  hutch_cache *cache = memory_of(ROOM, NULL);
+  uint32_t hits = 0;
+  for (uint32_t i = 0; i < ROUNDS; i++) {
+    put(cache, i, 0);
+    if (i >= GAP) hits += (uint32_t)has(cache, i - GAP);
+  }
+  CHECK(hits > ROUNDS / 10 * 9);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* Of the keys below each power of two about as many requests: few keys are popular. */
 static uint32_t skewed(uint64_t *random) {
   uint32_t range = 1u << next_random(random) % 13;
