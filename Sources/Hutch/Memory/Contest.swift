@@ -23,7 +23,7 @@ final class Contest {
   private var entrants: UnsafeMutablePointer<Entrant>?
   private var entrantCount = 0
   private let hasSketches: Bool
-  /// Hits; older hits count less.
+  /// Hits, as many numbers as there are modes (`Mode.count`); older hits count less.
   private var scores = InlineArray<6, Double>(repeating: 0)
   private var weight = 1.0
   private let growth: Double

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 works: dict[int, Work] = {}
 
 
+def _close(result: Any) -> None:
+    if inspect.iscoroutine(result):
+        result.close()
+
+
 class _Unbegun:
     """What a loader has returned for its loop to await. A loop that is closed before it comes to
     that drops it, and a coroutine is closed then: Python would warn that nothing awaited it."""
@@ -37,8 +42,7 @@ class _Unbegun:
         return result
 
     def __del__(self) -> None:
-        if inspect.iscoroutine(self._result):
-            self._result.close()
+        _close(self._result)
 
 
 class Work:
@@ -121,8 +125,7 @@ class Work:
             # A task that is cancelled before its first step never comes to its own end.
             if self._task is task:
                 self._task = None
-                if inspect.iscoroutine(result):
-                    result.close()
+                _close(result)
                 self._give_up(lead.pointer, asyncio.CancelledError())
 
         self._lead = weakref.ref(lead)
@@ -140,8 +143,7 @@ class Work:
             self._give_up(lead.pointer, error)
         finally:
             self._task = None
-            if inspect.iscoroutine(result):
-                result.close()
+            _close(result)
 
 
 @callback
