@@ -205,7 +205,7 @@ private func gettingIntoHeld(
   let outcome = held.lock.line.pointee.path.copySlowly(
     key.unsafelyUnwrapped, held.size, held.lock.reading, to: target)
   if _fastPath(outcome == .done) { return Status.done.code }
-  if outcome == .absent && isMissing(cache) { return Status.notFound.code }
+  if outcome == .absent { return missing(cache) }
   return gettingInto(cache, key, held.size, buffer, capacity, size)
 }
 
@@ -216,6 +216,13 @@ private func missing(
   _ cache: OpaquePointer?, _ lock: ShardLock, _ hash: UInt64
 ) -> hutch_status {
   HitPath.endMiss(lock, hash)
+  return missing(cache)
+}
+
+/// There is no entry; an error if a close has removed it meanwhile.
+@inline(never)
+@_optimize(speed)
+private func missing(_ cache: OpaquePointer?) -> hutch_status {
   if _fastPath(isMissing(cache)) { return Status.notFound.code }
   return withCache(cache) { (_, _) throws(Failure) in .notFound }
 }
@@ -235,7 +242,7 @@ private func gettingIntoAnyhow(
       ? path.copy(key, key_size, .small, to: target)
       : path.copyAnyhow(key, key_size, to: target)
     if _fastPath(outcome == .done) { return Status.done.code }
-    if outcome == .absent && isMissing(cache) { return Status.notFound.code }
+    if outcome == .absent { return missing(cache) }
   }
   return gettingInto(cache, key, key_size, buffer, capacity, size)
 }
@@ -386,25 +393,27 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  if _fastPath(HitPath.isSmall(key_size)), let key, let path = shortPath(cache) {
-    let outcome = path.contains(key, key_size, .small)
-    if _fastPath(outcome == .done) { return Status.done.code }
-    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
-    return containing(cache, key, key_size)
+  if _fastPath(HitPath.isSmall(key_size)), let key, let cache, let path = straightPath(cache) {
+    switch path.containsStraight(key, key_size) {
+    case .done: return Status.done.code
+    case .absent: return missing(cache)
+    case .unusual: break
+    }
   }
   return containingAnyhow(cache, key, key_size)
 }
 
 @inline(never)
+@_optimize(speed)
 private func containingAnyhow(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
   if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
-    switch path.containsAnyhow(key, key_size) {
-    case .done: return Status.done.code
-    case .absent: if shortPath(cache) != nil { return Status.notFound.code }
-    case .unusual: break
-    }
+    let outcome =
+      _fastPath(HitPath.isSmall(key_size))
+      ? path.contains(key, key_size, .small) : path.containsAnyhow(key, key_size)
+    if _fastPath(outcome == .done) { return Status.done.code }
+    if outcome == .absent { return missing(cache) }
   }
   return containing(cache, key, key_size)
 }

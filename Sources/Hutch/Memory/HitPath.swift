@@ -209,7 +209,7 @@ struct HitPath {
     let hash =
       switch kind {
       case .short: shortHash(key, keySize)
-      case .small: line.pointee.hash.smallEntry(key, keySize)
+      case .small: smallHash(key, keySize)
       case .any: line.pointee.hash.entry(key, keySize)
       }
     return find(
@@ -250,7 +250,7 @@ struct HitPath {
     guard let place = lock.shard.pointee.entries.table.guess(route) else { return miss() }
     let word = place.word
     if _fastPath(!word.isTimed), let block = word.blockIfAny {
-      block.prefetchValue()
+      if isAccess { block.prefetchValue() }
       // For short keys once for each kind of header, so that its size is a number in the code.
       @inline(__always)
       func isUsed(_ shape: UnownedBlock.Shape) -> Bool {
@@ -436,6 +436,12 @@ extension HitPath {
   @inline(__always)
   func shortHash(_ key: UnsafeRawPointer, _ keySize: Int) -> UInt64 {
     line.pointee.hash.shortStart(key, keySize)
+  }
+
+  /// The hash of a key of 4 to 16 bytes.
+  @inline(__always)
+  func smallHash(_ key: UnsafeRawPointer, _ keySize: Int) -> UInt64 {
+    line.pointee.hash.smallEntry(key, keySize)
   }
 
   /// The hash of a key, which is not empty.
