@@ -263,3 +263,30 @@ TEST(a_part_keeps_what_vary_names) {
   CHECK_EQUAL(3, asked(&r));
   stop(&r);
 }
+
+TEST(a_part_of_the_stored_version_may_change_vary) {
+  rig r = start("part_new_vary", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\n" WHOLE "\n====\n"
+           "206 Partial Content\nContent-Range: bytes 0-1/10\nCache-Control: max-age=100\n"
+           "ETag: \"1\"\nVary: X-Kind\n\n01\n====\n200 OK\n\nother");
+  expect(&r, NULL, 200, WHOLE, false);
+  hutch_http_header headers[] = {{"Range", "bytes=0-1"}, {"X-Kind", "1"}};
+  hutch_http_request request = request_of(&r);
+  request.headers = headers;
+  request.header_count = 2;
+  request.cache_mode = HUTCH_HTTP_CACHE_RELOAD;
+  hutch_http_task_release(fetch(r.session, &request));
+  expect(&r, "X-Kind: 2", 200, "other", false);
+  CHECK_EQUAL(3, asked(&r));
+  stop(&r);
+}
+
+TEST(a_range_that_is_not_there_says_nothing_of_the_whole) {
+  rig r = start("no_such_range", 0);
+  tell(&r, "416 No\nCache-Control: max-age=100\nContent-Range: bytes */10\n\nno\n====\n"
+           "200 OK\nCache-Control: max-age=100\n\n" WHOLE);
+  expect(&r, "Range: bytes=10-", 416, "no", false);
+  expect(&r, NULL, 200, WHOLE, false);
+  expect(&r, NULL, 200, WHOLE, true);
+  stop(&r);
+}

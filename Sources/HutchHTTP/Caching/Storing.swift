@@ -18,8 +18,8 @@ enum Storing {
   ) -> Bool {
     let isKnown = isCacheableByDefault(response.code) || response.code == 302
       || response.code == 307
-    // A proxy asks for credentials (407) whatever the URL is.
-    guard response.code >= 200, response.code != 304, response.code != 407,
+    // A proxy asks for credentials (407) whatever the URL is, and 416 is about one range.
+    guard response.code >= 200, response.code != 304, response.code != 407, response.code != 416,
       !asked.hasNoStore, isKnown || !control.mustUnderstand,
       !control.hasNoStore || control.mustUnderstand, !isShared || !control.isPrivate,
       !variesAlways(response.fields)

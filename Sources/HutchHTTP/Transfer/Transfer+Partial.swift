@@ -138,6 +138,8 @@ extension Transfer {
       stored.requestTime = part.requestTime
       stored.responseTime = part.responseTime
       stored.readControl()
+      stored.variance.removeAll()
+      guard try noteVariance(stored) else { return cache.remove(exchange.key) }
       return try cache.store(stored, at: exchange.key, for: self)
     }
     if let joined = try stored.joined(with: part, isShared: cache.isShared),
