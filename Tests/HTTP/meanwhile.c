@@ -266,6 +266,23 @@ TEST(a_stored_challenge_is_answered_by_a_request) {
   stop(&r);
 }
 
+TEST(what_follows_from_a_challenge_is_not_for_those_without_credentials) {
+  rig r = start("challenge_vary", SHARED);
+  tell(&r, "401 No\nWWW-Authenticate: Basic realm=\"x\"\n\nno\n====\n"
+           "200 OK\nCache-Control: max-age=100, public\nVary: Authorization\n\nwelcome\n====\n"
+           "401 No\n\nno");
+  _Atomic int challenges = 0;
+  hutch_http_request request = request_of(&r);
+  request.on_challenge = give_credentials;
+  request.context = (void *)&challenges;
+  hutch_http_task *task = fetch(r.session, &request);
+  CHECK(strcmp(read_answer(task).body, "welcome") == 0);
+  hutch_http_task_release(task);
+  expect(&r, NULL, 401, "no", false);
+  CHECK_EQUAL(3, asked(&r));
+  stop(&r);
+}
+
 TEST(a_challenge_of_a_proxy_is_not_stored) {
   rig r = start("proxy_challenge", 0);
   tell(&r, "407 No\nProxy-Authenticate: Basic realm=\"x\"\nCache-Control: max-age=100\n\nno\n====\n"

@@ -131,3 +131,48 @@ TEST(a_body_of_an_unknown_coding_comes_as_it_is) {
     check_note(NULL);
   }
 }
+
+/* -------------------------------------------------------------- what libcurl sends */
+
+TEST(a_user_in_the_url_is_an_authorization) {
+  for (int is_vary = 0; is_vary < 2; is_vary++) {
+    rig r = start(is_vary ? "user_vary" : "user", SHARED);
+    tell(&r, is_vary ? "200 OK\nCache-Control: max-age=100, public\nVary: Authorization\n\nbody"
+                     : "200 OK\nCache-Control: max-age=100, public\n\nbody");
+    const char *users[] = {"ann:a@", "bob:b@", "ann:a@", ""};
+    for (int index = 0; index < 4; index++) {
+      check_note(users[index]);
+      hutch_http_request request = request_of(&r);
+      char url[256];
+      snprintf(url, sizeof url, "http://%s%s", users[index], strstr(request.url, "://") + 3);
+      request.url = url;
+      hutch_http_task *task = fetch(r.session, &request);
+      answer a = read_answer(task);
+      hutch_http_task_release(task);
+      CHECK_EQUAL(!is_vary && index > 0, a.from_cache);
+      if (!a.from_cache) CHECK_EQUAL(index < 3, asked_with(&r, "authorization: Basic "));
+    }
+    check_note(NULL);
+    CHECK_EQUAL(is_vary ? 4 : 1, asked(&r));
+    stop(&r);
+  }
+}
+
+TEST(a_cookie_of_the_jar_is_told_apart_from_none) {
+  rig r = start("jar", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\nVary: Cookie\nSet-Cookie: a=1\n\nbody");
+  r.configuration.flags = HUTCH_HTTP_COOKIES;
+  hutch_http_session *other = r.session;
+  r.session = new_session(&r.configuration);
+  CHECK(!answer_to(&r, NULL, HUTCH_HTTP_CACHE_NONE).from_cache);
+  hutch_http_session *own = r.session;
+  r.session = other;
+  expect(&r, NULL, 200, "body", false);
+  expect(&r, NULL, 200, "body", true);
+  r.session = own;
+  expect(&r, NULL, 200, "body", false);
+  CHECK(asked_with(&r, "cookie: a=1\n"));
+  CHECK_EQUAL(3, asked(&r));
+  end_session(other);
+  stop(&r);
+}

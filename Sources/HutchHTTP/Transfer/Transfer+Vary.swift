@@ -8,6 +8,14 @@ extension Transfer {
     request.fields.value(of: name) != nil && !(isForeign && isPrivate(literal(name)))
   }
 
+  /// libcurl chooses what is sent: a cookie of the jar, the answer to a challenge, or the user in
+  /// the URL. It is not known here, so it cannot be compared.
+  private func isUnseen(_ name: UnsafePointer<CChar>) -> Bool {
+    if Letters.areSame(name, "Cookie") { return configuration.keepsCookies }
+    return Letters.areSame(name, "Authorization")
+      && (login.server.user != nil || Address.hasUser(url))
+  }
+
   /// Appends "=" and the values of a header, joined; nothing: it is not sent.
   private func appendSent(
     _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
@@ -79,9 +87,7 @@ extension Transfer {
       var names = ListReader(bytes(of: value))
       while let name = names.next() {
         let text = try Text(name)
-        // The cookies of the jar are libcurl's to choose.
-        if configuration.keepsCookies, Letters.areSame(text.start, "Cookie") { return false }
-        guard Syntax.isToken(name) else { return false }
+        guard Syntax.isToken(name), !isUnseen(text.start) else { return false }
         var sent = GrowingArray<UInt8>()
         try appendSent(text.start, to: &sent)
         try draft.variance.append(name: name, value: Bytes(sent.elements))
@@ -98,6 +104,7 @@ extension Transfer {
       return false
     }
     for index in 0..<stored.variance.count {
+      if isUnseen(stored.variance.name(index)) { return false }
       var sent = GrowingArray<UInt8>()
       try appendSent(stored.variance.name(index), to: &sent)
       guard Bytes(sent.elements).hasSameBytes(as: bytes(of: stored.variance.value(index))) else {
