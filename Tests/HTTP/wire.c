@@ -114,6 +114,23 @@ TEST(a_response_with_two_lengths_contradicts_itself) {
   status_of(NULL, &request, HUTCH_OK);
 }
 
+TEST(a_length_that_is_no_number_is_refused) {
+  static const char *paths[] = {
+      "/length?of=5x", "/length?of=%2B5", "/length?of=0x5", "/length?of=5%205",
+      "/length?of=99999999999999999999999", "/length?of=9223372036854775808"};
+  for (size_t index = 0; index < sizeof paths / sizeof *paths; index++) {
+    check_note(paths[index]);
+    expect(paths[index], HUTCH_HTTP_BAD_RESPONSE);
+  }
+  check_note(NULL);
+  expect("/length?of=4", HUTCH_OK);
+  expect("/length?of=0004", HUTCH_OK);
+  /* What has no body needs no length. */
+  hutch_http_request request = get(url_of("wire", "/length?of=5x"));
+  request.method = "HEAD";
+  status_of(NULL, &request, HUTCH_OK);
+}
+
 TEST(a_proxy_that_makes_no_tunnel_is_no_connection) {
   hutch_http_configuration configuration = {.struct_size = sizeof configuration,
                                             .proxy = url_of("wire", "")};

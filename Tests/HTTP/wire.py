@@ -167,6 +167,11 @@ def bad_length(request, send):
     return False
 
 
+def length(request, send):
+    send(f"HTTP/1.1 200 OK\r\nContent-Length: {request.query['of']}\r\n\r\nbody".encode())
+    return False
+
+
 def two_lengths(request, send):
     first, second = request.query["of"].split("-")
     send(f"HTTP/1.1 200 OK\r\nContent-Length: {first}\r\nContent-Length: {second}\r\n"
@@ -332,7 +337,7 @@ BEHAVIOURS = {
     "/controls": controls, "/bad_brotli": bad_brotli, "/redirect_trailers": redirect_trailers,
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
-    "/two_lengths": two_lengths, "/many_headers": many_headers, "/large": large,
+    "/length": length, "/two_lengths": two_lengths, "/many_headers": many_headers, "/large": large,
     "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes, "/mutated": mutated, "/flood": flood,
     "/say": say, "/set": set_resource, "/asked": asked, "/part": part,

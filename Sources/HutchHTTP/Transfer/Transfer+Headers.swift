@@ -65,9 +65,7 @@ extension Transfer {
 
   /// The headers are complete.
   func decide() throws(Failure) {
-    guard hasOneLength else {
-      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the response has two lengths")
-    }
+    if !response.isFromCache { try checkLength() }
     if request.decompresses, !Coding.areKnown(response.fields) { passBodyAsItIs() }
     if try isValidation() { return }
     try prepareToStore()
@@ -94,15 +92,21 @@ extension Transfer {
     try respond()
   }
 
-  /// Of several lengths libcurl would take the last one, and a proxy perhaps the first one
-  /// (RFC 9112, section 6.3).
-  private var hasOneLength: Bool {
+  /// Of several lengths libcurl would take the last one, and a proxy perhaps the first one. A
+  /// length that is too large libcurl would ignore, and of one with letters it would take the
+  /// digits: a body that was cut would look complete (RFC 9112, section 6.3).
+  private func checkLength() throws(Failure) {
     guard let length = response.fields.value(of: "Content-Length"),
       response.fields.value(of: "Transfer-Encoding") == nil
-    else { return true }
+    else { return }
     var members = ListReader(bytes(of: length))
-    guard let first = members.next() else { return true }
-    return !response.fields.hasMember("Content-Length") { !$0.hasSameBytes(as: first) }
+    guard let first = members.next() else { return }
+    if response.fields.hasMember("Content-Length", where: { !$0.hasSameBytes(as: first) }) {
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the response has two lengths")
+    }
+    guard !hasBody || CacheControl.size(first) != nil else {
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the length of the response is no number of bytes")
+    }
   }
 
   /// libcurl has no decoder for the body, and would fail.
