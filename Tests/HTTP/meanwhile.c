@@ -342,6 +342,23 @@ TEST(a_validation_behind_an_answer_keeps_no_body_in_memory) {
   stop(&r);
 }
 
+TEST(one_validation_runs_behind_any_number_of_answers) {
+  rig r = start("behind_once", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=10, stale-while-revalidate=20\n\none\n====\n"
+           "hold 500 Broken\n\nbroken");
+  expect(&r, NULL, 200, "one", false);
+  seconds += 11;
+  expect(&r, NULL, 200, "one", true);
+  while (asked(&r) < 2) continue;
+  for (int index = 0; index < 5; index++) expect(&r, NULL, 200, "one", true);
+  hutch_http_task_release(control(&r, "GET", "go", NULL));
+  /* A session that ends finishes what it does behind. */
+  end_session(r.session);
+  r.session = new_session(&r.configuration);
+  CHECK_EQUAL(2, asked(&r));
+  stop(&r);
+}
+
 /* ------------------------------------------------------------------ programs */
 
 /* Sockets of the internet that a program which this process starts would have too. */

@@ -61,6 +61,8 @@ final class HTTPTask {
   var nextInLane: HTTPTask?
   var previousInLane: Unmanaged<HTTPTask>?
   var transfer: Transfer?
+  /// The library's own: it validates a response that has answered while it was stale.
+  var isBehind = false
 
   /// See HTTPTask+Here.swift.
   private let mayBeAnsweredHere: Bool

@@ -137,6 +137,7 @@ extension Transfer {
       let behind = HTTPTask(
         try Request.checked(given, for: configuration), of: session,
         priority: Int(HUTCH_PRIORITY_LOW))
+      behind.isBehind = true
       try session.add(behind)
       behind.resume()
     } catch {

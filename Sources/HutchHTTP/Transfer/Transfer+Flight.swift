@@ -28,6 +28,12 @@ extension Transfer {
         bytes(of: key.start).hasSameBytes(as: bytes(of: exchange.key.start))
       else { continue }
       if flight.hasWaited { return false }
+      if task.isBehind {
+        // One validation is enough, also if it fails: this one ends.
+        pending = .refusal
+        continueSoon()
+        return true
+      }
       try leader.flight.followers.append(Unmanaged.passUnretained(self))
       _ = Unmanaged.passRetained(self)
       flight.isWaiting = true
