@@ -4,12 +4,10 @@ extension HitPath {
   /// `unusual`: another path has to look, and no lock is held.
   @inline(__always)
   func containsStraight(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
-    let hash = smallHash(key, keySize)
-    let way = self.way
-    let lock = self.lock(hash, way)
+    let (lock, localHash) = self.lock(smallHash(key, keySize))
     guard _fastPath(lock.takeAtOnce()) else { return .unusual }
     var outcome = Outcome.unusual
-    if let route = lock.shard.pointee.entries.table.route(way.local(hash)) {
+    if let route = lock.shard.pointee.entries.table.route(localHash) {
       switch lock.shard.pointee.entries.table.nearGuess(route) {
       case .place(let place):
         let word = place.word

@@ -47,7 +47,7 @@ extension HitPath {
   ) -> Outcome {
     let start = key.baseAddress.unsafelyUnwrapped
     return look(
-      start, key.count, hash, way, .any, spot, keepsLock: true, { note($0, out) },
+      start, key.count, hash, way.local(hash), .any, spot, keepsLock: true, { note($0, out) },
       search: { noteSlowly(start, key.count, $0, out) })
   }
 

@@ -35,12 +35,9 @@ extension HitPath {
   /// `isStraight` holds.
   @inline(__always)
   func copyStraight(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Course {
-    let hash = shortHash(key, keySize)
-    let way = self.way
-    let lock = self.lock(hash, way)
+    let (lock, localHash) = self.lock(shortHash(key, keySize))
     guard _fastPath(lock.takeAtOnce()) else { return .detour }
     let shard = lock.shard
-    let localHash = way.local(hash)
     guard let route = shard.pointee.entries.table.route(localHash) else {
       return absent(lock, localHash, target)
     }

@@ -88,6 +88,14 @@ struct HitPath {
     }
     @inline(__always)
     func local(_ hash: UInt64) -> UInt64 { hash.multipliedFullWidth(by: shards).low }
+    @inline(__always) var isToOne: Bool { shards == 1 }
+
+    /// Where in the tier the shard's lock is, and `local`. The branch lets a processor go to the
+    /// only shard before it has the hash: so the loads from there do not wait for it.
+    @inline(__always)
+    func split(_ hash: UInt64) -> (offset: Int, local: UInt64) {
+      isToOne ? (0, hash) : (shard(hash) &* MemoryTier.stride, local(hash))
+    }
   }
 
   /// Acquire: a thread that sees the shards divided sees them whole.
@@ -222,24 +230,22 @@ struct HitPath {
     _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize,
     isAccess: Bool = true, _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
-    let way = self.way
-    let lock = self.lock(hash, way)
+    let (lock, localHash) = self.lock(hash)
     let spot = _slowPath(isBiased) ? lock.lockToReadShared() : lock.lockToRead()
     return look(
-      key, keySize, hash, way, kind, spot, keepsLock: false, isAccess: isAccess, use,
+      key, keySize, hash, localHash, kind, spot, keepsLock: false, isAccess: isAccess, use,
       search: search)
   }
 
-  /// As above, with a lock held: that of the shard to which the way led when it was read.
-  /// `keepsLock`: a constant; false: releases the lock. So does `search` then.
+  /// As above, with a lock held: that of the shard to which the way led when it was read, as it led
+  /// to `localHash`. `keepsLock`: a constant; false: releases the lock. So does `search` then.
   @inline(__always)
   func look(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ way: Way, _ kind: KeySize,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ localHash: UInt64, _ kind: KeySize,
     _ spot: Spot, keepsLock: Bool, isAccess: Bool = true, _ use: (Hit) -> Bool,
     search: (Spot) -> Outcome
   ) -> Outcome {
     let lock = spot.lock
-    let localHash = way.local(hash)
     @inline(__always)
     func miss() -> Outcome {
       keepsLock
@@ -285,9 +291,11 @@ struct HitPath {
     return search(spot)
   }
 
+  /// The lock of the shard of a hash, and the bits of the hash that the shard goes by.
   @inline(__always)
-  func lock(_ hash: UInt64, _ way: Way) -> ShardLock {
-    ShardLock(at: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
+  func lock(_ hash: UInt64) -> (ShardLock, UInt64) {
+    let (offset, localHash) = way.split(hash)
+    return (ShardLock(at: line.pointee.shards + offset), localHash)
   }
 
   /// Of `look`: goes on in a place of its own.
@@ -323,11 +331,10 @@ struct HitPath {
   private func search(
     _ key: UnsafeRawPointer, _ keySize: Int, _ shardLock: ShardLock
   ) -> Found {
-    let way = self.way
     let hash = self.hash(key, keySize)
-    let localHash = way.local(hash)
+    let (lock, localHash) = self.lock(hash)
     // As in `missAtOnce`.
-    guard lock(hash, way).raw == shardLock.raw else { return Found() }
+    guard lock.raw == shardLock.raw else { return Found() }
     let place = shardLock.shard.pointee.entries.table.findAtOnce(
       Bytes(start: key, count: keySize), localHash)
     guard let place else { return Found(hash: localHash, isAbsent: true) }
@@ -361,7 +368,7 @@ struct HitPath {
 
   /// Whether a look in a shard whose lock is held can only have been one in the right shard.
   @inline(__always)
-  func isRight(_ lock: ShardLock) -> Bool { lock.raw != line.pointee.shards || way.bits == 0 }
+  func isRight(_ lock: ShardLock) -> Bool { lock.raw != line.pointee.shards || way.isToOne }
 
   /// Whether a look in the first shard was one for this key.
   @inline(never)

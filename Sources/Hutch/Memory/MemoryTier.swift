@@ -235,15 +235,15 @@ final class MemoryTier {
   @inline(__always)
   func lockShard(_ hash: UInt64) -> LockedShard {
     let way = front.way
-    let index = way.shard(hash)
-    let lock = lock(index)
+    let (offset, localHash) = way.split(hash)
+    let lock = ShardLock(at: memory + offset)
     lock.lock()
     // Shard 0 may have been divided while this thread waited for its lock.
     if _slowPath(way != front.way) {
       lock.unlock()
       return lockDivided(hash)
     }
-    return LockedShard(shard: shard(index), lock: lock, hash: way.local(hash))
+    return LockedShard(shard: lock.shard, lock: lock, hash: localHash)
   }
 
   /// The same, for calls that are less frequent than hits and short puts.
