@@ -17,21 +17,31 @@ PACKAGE = ROOT / "bindings" / "python"
 SMOKE = Path(__file__).with_name("smoke.py")
 
 
-def pythons() -> list[str]:
-    """The oldest and the newest CPython that the package supports and that run here, on PATH or of
-    pyenv; with HUTCH_LONG all of them."""
-    found = {}
+def python_of(minor: int) -> str | None:
+    """A CPython 3.minor that runs here with pip and venv: pyenv's, or else one on PATH."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
-    for minor in range(9, 20):
-        on_path = shutil.which(f"python3.{minor}")
-        for candidate in [on_path, *map(str, pyenv.glob(f"3.{minor}.*/bin/python"))]:
-            code = "import pip, venv, sys; print(sys.version_info[:2])"
-            if candidate and minor not in found:
-                done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
-                if done.stdout.strip() == f"(3, {minor})":
-                    found[minor] = candidate
-    chosen = list(found.values()) or [sys.executable]
-    return chosen if os.environ.get("HUTCH_LONG") else sorted({chosen[0], chosen[-1]})
+    on_path = shutil.which(f"python3.{minor}")
+    code = (
+        "import importlib.util, sys; print(sys.version_info[:2],"
+        " *map(bool, map(importlib.util.find_spec, ('pip', 'venv'))))"
+    )
+    for candidate in [*map(str, pyenv.glob(f"3.{minor}.*/bin/python")), on_path]:
+        if candidate:
+            done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
+            if done.stdout.strip() == f"(3, {minor}) True True":
+                return candidate
+    return None
+
+
+def pythons() -> list[str]:
+    """The oldest and the newest CPython that the package supports and that run here; with
+    HUTCH_LONG all of them."""
+    minors = range(9, 20)
+    if os.environ.get("HUTCH_LONG"):
+        return list(filter(None, map(python_of, minors))) or [sys.executable]
+    oldest = next(filter(None, map(python_of, minors)), sys.executable)
+    newest = next(filter(None, map(python_of, reversed(minors))), sys.executable)
+    return sorted({oldest, newest})
 
 
 def without_hutch(**more: str) -> dict[str, str]:
@@ -122,6 +132,30 @@ def test_it_installs_and_works_where_there_is_nothing_else(
     assert library.is_relative_to(tmp_path / "own"), library
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the package says that its build needs. scripts/wheel, which makes the wheel above, lets
+    pip install that for itself; each of these builds would take twice as long."""
+    text = (PACKAGE / "pyproject.toml").read_text()
+    (required,) = re.findall(r"^requires = \[(.*)\]$", text, re.M)
+    directory = tmp_path_factory.mktemp("tools")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
+            *("--ignore-installed", "--no-warn-conflicts", "--target", directory),
+            *re.findall(r'"(.*?)"', required),
+        ],
+        check=True,
+    )
+    return directory
+
+
+def build(own: Path, package: Path, tools: Path, **more: str) -> subprocess.CompletedProcess:
+    """pip builds the package and installs it."""
+    arguments = ("install", "--no-index", "--no-build-isolation", package)
+    return pip(sys.executable, own, *arguments, PYTHONPATH=str(tools), **more)
+
+
 def checkout(directory: Path) -> Path:
     """The package's folder within what looks like a checkout, where nothing has been built."""
     shutil.copytree(ROOT / "include", directory / "include")
@@ -132,23 +166,23 @@ def checkout(directory: Path) -> Path:
     return directory / "bindings" / "python"
 
 
-def test_from_a_checkout_that_was_built(tmp_path: Path):
+def test_from_a_checkout_that_was_built(tmp_path: Path, tools: Path):
     package = checkout(tmp_path / "checkout")
     (tmp_path / "checkout" / "build").mkdir()
     shutil.copy(ROOT / "build" / "libhutch.so", tmp_path / "checkout" / "build")
     own = environment(sys.executable, tmp_path / "own")
-    done = pip(sys.executable, own, "install", package)
+    done = build(own, package, tools)
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "checkout")
     assert smoke(own).is_relative_to(tmp_path / "own")
 
 
-def test_where_there_is_no_library_the_installation_says_what_to_do(tmp_path: Path):
+def test_where_there_is_no_library_the_installation_says_what_to_do(tmp_path: Path, tools: Path):
     package = checkout(tmp_path / "checkout")
     own = environment(sys.executable, tmp_path / "own")
-    done = pip(sys.executable, own, "install", package)
+    done = build(own, package, tools)
     assert done.returncode != 0
     assert "scripts/build" in done.stderr and "HUTCH_LIBRARY" in done.stderr
-    done = pip(sys.executable, own, "install", package, HUTCH_LIBRARY="/nowhere/libhutch.so")
+    done = build(own, package, tools, HUTCH_LIBRARY="/nowhere/libhutch.so")
     assert done.returncode != 0
     assert "/nowhere/libhutch.so, which is no file" in done.stderr
