@@ -41,6 +41,10 @@ SEED = int(os.environ.get("HUTCH_SEED") or str(random.SystemRandom().getrandbits
 IS_WHOLE = os.environ.get("HUTCH_TEST_KINDS", "all") == "all"
 
 
+# HUTCH_PURE of processes: with the accelerator and without, or as in the suite without.
+PURE = ["1"] if os.environ.get("HUTCH_PURE", "0") not in ("", "0") else ["", "1"]
+
+
 def examples(count: int) -> int:
     """How many random examples a test has: the wheel's suites have an eighth. A rare value is looked
     for with the Python on PATH, by the same code. With another Python the tests look for what that

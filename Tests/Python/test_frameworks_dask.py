@@ -12,6 +12,7 @@ import hutch
 import pytest
 from processes import environment
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 WORKERS = 2
@@ -19,10 +20,13 @@ WORKERS = 2
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """Two worker processes, which find the package and this module."""
+    """Two worker processes, which find the package and this module. Forks of one process that has
+    imported Dask, which takes most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-        with distributed.LocalCluster(
+        with dask.config.set({
+            "distributed.worker.multiprocessing-method": "forkserver"
+        }), distributed.LocalCluster(
             n_workers=WORKERS,
             threads_per_worker=2,
             processes=True,

@@ -177,6 +177,7 @@ def test_every_call_of_the_bases_is_known_before_they_are_there():
     assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_cache._LATER)
 
 
+@pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
 @pytest.mark.parametrize(
     "look",
     [

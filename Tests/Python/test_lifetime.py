@@ -12,6 +12,7 @@ import weakref
 
 import hutch
 import pytest
+from conftest import PURE
 from hutch import _hooks
 from native import Status, byref, get, lib, open_raw, put, structs
 from processes import run
@@ -121,7 +122,7 @@ def test_close_while_others_work(directory, puts):
     assert sorted(ended) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("pure", PURE)
 def test_what_is_collected_with_its_user(directory, pure):
     """A collection releases the handles of a cycle before it calls __del__ of the cycle's objects:
     these get an error, or what they ask for, and no crash."""

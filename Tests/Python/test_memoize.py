@@ -268,30 +268,31 @@ def test_recursion(cache):
 
 
 @pytest.mark.parametrize("options", [{}, {"refresh": 10}])
-def test_deep_recursion(cache, options):
+def test_deep_recursion(directory, options):
     """A level takes a frame of the function and at most two of the package. Where they are too
-    many, the exception is Python's own, also for calls of ctypes at the end of the stack."""
+    many, the exception is Python's own, also for calls of ctypes at the end of the stack. Where the
+    values are kept is no matter of the stack."""
+    with hutch.Cache(directory if options else None) as cache:
+        @cache.memoize(**options)
+        def depth(n):
+            return n and 1 + depth(n - 1)
 
-    @cache.memoize(**options)
-    def depth(n):
-        return n and 1 + depth(n - 1)
+        def loaded(n):
+            return cache.load(("loaded", n), lambda key: n and 1 + loaded(n - 1))
 
-    def loaded(n):
-        return cache.load(("loaded", n), lambda key: n and 1 + loaded(n - 1))
+        room = sys.getrecursionlimit() - len(inspect.stack())
+        assert depth(room // 3 - 30) == room // 3 - 30
+        assert loaded(room // 4 - 30) == room // 4 - 30
 
-    room = sys.getrecursionlimit() - len(inspect.stack())
-    assert depth(room // 3 - 30) == room // 3 - 30
-    assert loaded(room // 4 - 30) == room // 4 - 30
+        def deeper(frames, function):
+            return deeper(frames - 1, function) if frames else function(sys.getrecursionlimit())
 
-    def deeper(frames, function):
-        return deeper(frames - 1, function) if frames else function(sys.getrecursionlimit())
-
-    # The stack ends in each frame of two levels.
-    for frames in range(8):
-        cache.clear()
-        for function in depth, loaded:
-            with pytest.raises(RecursionError):
-                deeper(frames, function)
+        # The stack ends in each frame of two levels.
+        for frames in range(8):
+            cache.clear()
+            for function in depth, loaded:
+                with pytest.raises(RecursionError):
+                    deeper(frames, function)
 
 
 @pytest.mark.parametrize("is_task", [False, True])

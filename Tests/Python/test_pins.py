@@ -6,6 +6,7 @@ import gc
 
 import hutch
 import pytest
+from conftest import PURE
 from processes import run
 
 LARGE = bytes(range(256)) * 4096
@@ -71,7 +72,7 @@ def test_held_values_are_counted_until_the_view_ends():
         assert cache.stats().memory.held_bytes == 0
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("pure", PURE)
 @pytest.mark.parametrize("is_older", [False, True])
 def test_a_view_is_read_as_it_is_collected(pure, is_older):
     """A collection calls __del__ of older objects first."""
