@@ -46,10 +46,13 @@ PURE = ["1"] if os.environ.get("HUTCH_PURE", "0") not in ("", "0") else ["", "1"
 
 
 def examples(count: int) -> int:
-    """How many random examples a test has: the wheel's suites have an eighth. A rare value is looked
-    for with the Python on PATH, by the same code. With another Python the tests look for what that
-    Python does otherwise, which it does for most values of a type."""
-    return count // 8 if IS_INSTALLED and not os.environ.get("HUTCH_LONG") else count
+    """How many random examples a test has: all with HUTCH_LONG. A rare value is looked for with the
+    Python on PATH, in each run by other examples. The other suites look for what is otherwise
+    without the accelerator, with a sanitizer or with another Python, which is so for most values of
+    a type."""
+    if os.environ.get("HUTCH_LONG"):
+        return count
+    return count // 8 if IS_INSTALLED else count // 2 if IS_WHOLE else count // 4
 
 
 # deadline=None: how long an example takes is no property of the code under test.
@@ -148,12 +151,11 @@ NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
 # How the kinds on disk differ is the library's matter. "mixed" has rows and files; all of one or of
-# the other are for long runs, and for tests that name them. HUTCH_TEST_KINDS: "sqlite" has one of
-# the kinds that SQLite stores, and "log" has the other.
-KINDS = {
-    "log": ["memory only", "log"],
-    "sqlite": ["memory only", "mixed"],
-}.get(os.environ.get("HUTCH_TEST_KINDS"), ["memory only", "mixed", "log"])
+# the other are for long runs, and for tests that name them. HUTCH_TEST_KINDS: the kinds of a suite
+# that repeats what another one does with all of them, with commas between.
+KINDS = ["memory only", "mixed", "log"]
+if not IS_WHOLE:
+    KINDS = os.environ["HUTCH_TEST_KINDS"].split(",")
 if IS_WHOLE and os.environ.get("HUTCH_LONG"):
     KINDS += ["sqlite", "file"]
 

@@ -10,6 +10,7 @@ import random
 import shutil
 
 import pytest
+from conftest import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_mutated_entries(tmp_path, seed):
     chance = random.Random(seed)
     with Cache(tmp_path) as cache:
         entries = cache._open().entries
-        for number in range(1500):
+        for number in range(examples(1500)):
             value = VALUES[number % len(VALUES)]
             cache.set("key", value, tag="tag", expire=1000)
             data, extended = entries["key"]
@@ -155,7 +156,7 @@ def test_links_that_lead_out_of_the_directory(tmp_path):
 def test_mutated_files(tmp_path, seed, name):
     chance = random.Random(seed)
     path = tmp_path / name
-    for _ in range(40):
+    for _ in range(examples(40)):
         with Cache(tmp_path) as cache:
             cache.push("job")
             cache["a"] = 1

@@ -10,6 +10,7 @@ import weakref
 from collections import OrderedDict
 
 import pytest
+from conftest import examples
 
 import hutch.diskcache as diskcache
 from hutch.diskcache import Cache, Timeout
@@ -133,7 +134,7 @@ def test_random_calls_on_both_ends_of_the_order(twins, seed, kept, monkeypatch):
     chance = random.Random(seed)
     indexes = [diskcache.Index.fromcache(cache) for cache in twins]
     expected = OrderedDict()
-    for step in range(600):
+    for step in range(examples(600)):
         index, last = chance.choice(indexes), chance.random() < 0.5
         key, call = chance.randrange(60), chance.random()
         if call < (0.6 if step % 200 < 100 else 0.3):
@@ -174,7 +175,7 @@ def test_random_calls_on_both_ends_of_the_order_of_keys(twins, seed, kept, monke
             cache.delete(key)
             keys.discard(key)
 
-    for _ in range(800):
+    for _ in range(examples(800)):
         cache, call = chance.choice(twins), chance.random()
         if call < 0.01:
             cache.clear()
@@ -589,7 +590,7 @@ def test_random_calls_on_both_ends_of_a_queue(cache, seed, prefix):
     def key_of(number):
         return number if prefix is None or number is None else f"{prefix}-{number:015d}"
 
-    for step in range(1500):
+    for step in range(examples(1500)):
         side = chance.choice(("front", "back"))
         kind = chance.choice(("push", "push", "pull", "peek", "delete", "undone", "forget"))
         if kind == "push":

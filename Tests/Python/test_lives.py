@@ -19,7 +19,7 @@ import pytest
 from conftest import IS_WHOLE, Clock
 
 # Without the accelerator, ctypes passes the same arguments in every sequence.
-SEQUENCES = 4000 if os.environ.get("HUTCH_LONG") else 200 if IS_WHOLE else 50
+SEQUENCES = 4000 if os.environ.get("HUTCH_LONG") else 100 if IS_WHOLE else 25
 STEPS = 50
 KEYS = ["a", "b"]
 # Whole seconds pass, and every duration ends between two of them.

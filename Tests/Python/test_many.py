@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hutch
 import pytest
-from conftest import NO_LIMITS
+from conftest import KINDS, NO_LIMITS
 from hutch import _many
 
 KEYS = ["text", "ü", b"bytes", b"", b"\xff\0", 0, -1, 2**70, "1", b"1", 1]
@@ -110,7 +110,7 @@ def test_a_failure_of_one_does_not_concern_the_others(directory: Path, at_once):
         assert caught.value.failures == {}
 
 
-@pytest.mark.parametrize("storage", [None, "log", "mixed"])
+@pytest.mark.parametrize("storage", [None, *(kind for kind in KINDS if kind in ("log", "mixed"))])
 def test_several_calls_of_the_library(directory: Path, storage):
     """More values than one call of it takes, of several kinds, with what set has as options."""
     kinds = [b"", b"x" * 511, b"y" * 600, "text", "ü" * 5000, 7, [1, {"a": None}], 1.5, None]

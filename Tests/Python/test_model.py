@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-EXAMPLES = 500 if os.environ.get("HUTCH_LONG") else 25 if IS_WHOLE else 10
+EXAMPLES = 500 if os.environ.get("HUTCH_LONG") else 15 if IS_WHOLE else 8
 PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("HUTCH_SHRINK") else [])]
 THRESHOLD = 1000
 

@@ -8,6 +8,7 @@ import warnings
 
 import hutch
 import pytest
+from conftest import IS_WHOLE, KINDS
 from native import Status, get, lib, open_raw, put
 from processes import run
 
@@ -197,7 +198,9 @@ def test_the_status_in_c(directory):
 # ------------------------------------------------------------------------ fork
 
 
-@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file", "log"])
+@pytest.mark.parametrize(
+    "kind", ["memory only", *(["mixed", "sqlite", "file", "log"] if IS_WHOLE else KINDS)]
+)
 def test_parent_and_child_both_go_on(directory, kind):
     run(
         """
@@ -348,7 +351,7 @@ def test_forks_while_threads_write(directory):
         threads = [threading.Thread(target=write, args=(name,)) for name in range(3)]
         for thread in threads:
             thread.start()
-        for number in range(20):
+        for number in range(int(sys.argv[2])):
             begun = time.monotonic()
             child = os.fork()
             if child == 0:
@@ -370,6 +373,7 @@ def test_forks_while_threads_write(directory):
         cache["counts"] = counts
         """,
         directory,
+        "20" if IS_WHOLE else "8",
     )
     with hutch.Cache(directory) as cache:
         counts = cache["counts"]
