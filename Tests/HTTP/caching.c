@@ -105,6 +105,21 @@ TEST(authorization_is_not_for_others) {
   }
 }
 
+TEST(a_validation_with_credentials_is_not_for_others) {
+  rig r = start("authorization_304", SHARED);
+  tell(&r, "200 OK\nCache-Control: public, max-age=10\nETag: \"1\"\n\none\n====\n"
+           "304 Same\nCache-Control: max-age=100\nETag: \"1\"\n\n");
+  expect(&r, "Authorization: Basic YTpi", 200, "one", false);
+  seconds += 11;
+  expect(&r, "Authorization: Basic YTpi", 200, "one", true);
+  CHECK_EQUAL(2, asked(&r));
+  expect(&r, NULL, 200, "one", true);
+  CHECK_EQUAL(3, asked(&r));
+  expect(&r, NULL, 200, "one", true);
+  CHECK_EQUAL(3, asked(&r));
+  stop(&r);
+}
+
 TEST(requests_have_directives_too) {
   ROWS(request,
        {"no-cache", "Cache-Control: max-age=100", 1, "Cache-Control: no-cache", 2, 0},

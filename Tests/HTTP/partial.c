@@ -290,3 +290,30 @@ TEST(a_range_that_is_not_there_says_nothing_of_the_whole) {
   expect(&r, NULL, 200, WHOLE, true);
   stop(&r);
 }
+
+TEST(a_rest_that_came_with_credentials_is_not_for_others) {
+  rig r = start("rest_authorization", SHARED);
+  tell(&r, "cut 4 200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\n" WHOLE "\n====\n"
+           PART(4, 9, "\"1\"") "456789");
+  lose(&r);
+  expect(&r, "Authorization: Basic YTpi", 200, WHOLE, true);
+  CHECK_EQUAL(2, asked(&r));
+  expect(&r, NULL, 200, WHOLE, true);
+  CHECK_EQUAL(3, asked(&r));
+  expect(&r, NULL, 200, WHOLE, true);
+  CHECK_EQUAL(3, asked(&r));
+  stop(&r);
+}
+
+TEST(a_rest_that_is_not_to_be_stored_and_is_cut_is_not_kept) {
+  rig r = start("rest_no_store", 0);
+  tell(&r, "cut 4 200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\n" WHOLE "\n====\n"
+           "cut 2 206 Partial Content\nContent-Range: bytes 4-9/10\nCache-Control: no-store\n"
+           "ETag: \"1\"\n\n456789\n====\n" PART(4, 9, "\"1\"") "456789");
+  lose(&r);
+  lose(&r);
+  expect(&r, NULL, 200, WHOLE, true);
+  CHECK(asked_with(&r, "range: bytes=4-\n"));
+  CHECK_EQUAL(3, asked(&r));
+  stop(&r);
+}

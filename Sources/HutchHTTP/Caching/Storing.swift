@@ -24,14 +24,15 @@ enum Storing {
       !control.hasNoStore || control.mustUnderstand, !isShared || !control.isPrivate,
       !variesAlways(response.fields)
     else { return false }
-    if isShared, hasAuthorization, !control.isPublic, !control.mustRevalidate,
-      control.sharedMaxAge == nil
-    {
-      return false
-    }
+    if isShared, hasAuthorization, !isForOthers(control) { return false }
     return control.isPublic || control.isPrivate || control.maxAge != nil
       || hasExpires(response, control) || isCacheableByDefault(response.code)
       || (isShared && control.sharedMaxAge != nil)
+  }
+
+  /// A shared cache may store it though the request had credentials (section 3.5).
+  static func isForOthers(_ control: CacheControl) -> Bool {
+    control.isPublic || control.mustRevalidate || control.sharedMaxAge != nil
   }
 
   /// A stored response may stay, with the headers that a newer response gave it.

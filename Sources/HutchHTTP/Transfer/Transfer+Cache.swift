@@ -194,9 +194,19 @@ extension Transfer {
     guard try noteVariance(stored), Storing.mayStay(stored, isShared: cache.isShared) else {
       return cache.remove(exchange.key)
     }
-    if !exchange.asked.hasNoStore, !exchange.isOutdated {
+    if mayKeep(stored, exchange), !exchange.isOutdated {
       try cache.store(stored, at: exchange.key, for: self)
     }
+  }
+
+  /// The request lets what its response has changed be stored.
+  func mayKeep(_ changed: StoredResponse, _ exchange: Exchange) -> Bool {
+    guard !exchange.asked.hasNoStore else { return false }
+    return !exchange.cache.isShared || !hasAuthorization || Storing.isForOthers(changed.control)
+  }
+
+  private var hasAuthorization: Bool {
+    login.server.user != nil || Address.hasUser(url) || sends("Authorization")
   }
 
   /// As far as the validators of both say.
@@ -217,8 +227,6 @@ extension Transfer {
     let cache = exchange.cache
     exchange.draft = nil
     let control = cache.control(of: response.fields)
-    let hasAuthorization =
-      login.server.user != nil || Address.hasUser(url) || sends("Authorization")
     guard !isMethod("HEAD"), !exchange.isOutdated, response.code != 206 || isPartToStore,
       Storing.isAllowed(
         response, control, exchange.asked, isShared: cache.isShared,

@@ -87,16 +87,17 @@ extension Transfer {
       if code == CURLE_OK { return try startOver(exchange) }
       // What came is one part more, if it begins where the first one ends.
       if try rest.cut(from: exchange.range.lowerBound, of: part),
-        let longer = try part.joined(with: rest, isShared: isShared), try noteVariance(longer)
+        let longer = try part.joined(with: rest, isShared: isShared), try noteVariance(longer),
+        Storing.mayStay(longer, isShared: isShared), mayKeep(longer, exchange)
       {
         try exchange.cache.store(longer, at: exchange.key, for: self)
       }
       return false
     }
-    if try noteVariance(whole), !exchange.asked.hasNoStore,
-      Storing.mayStay(whole, isShared: isShared)
-    {
-      try exchange.cache.store(whole, at: exchange.key, for: self)
+    if try noteVariance(whole), Storing.mayStay(whole, isShared: isShared) {
+      if mayKeep(whole, exchange) {
+        try exchange.cache.store(whole, at: exchange.key, for: self)
+      }
     } else {
       exchange.cache.remove(exchange.key)
     }
