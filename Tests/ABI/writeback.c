@@ -49,21 +49,24 @@ TEST(a_deferred_put_is_in_memory_and_what_the_disk_had_is_gone) {
 }
 
 /* Between the end of the entry's life and the write, no other call has asked the host's clock. */
-TEST(neither_a_flush_nor_a_close_writes_what_has_expired_by_the_hosts_clock) {
-  for (int is_closed = 0; is_closed <= 1; is_closed++) {
+TEST(what_has_expired_by_the_hosts_clock_is_not_written) {
+  enum { FLUSH, CLOSE, LIMITS, NOTIFY, CALLS };
+  for (int call = 0; call < CALLS; call++) {
     test_clock clock = {0};
     hutch_options options = deferring_options();
     options.memory.time_to_live = 9 * HUTCH_SECOND;
     use_clock(&options, &clock);
     hutch_cache *cache = open_cache(scratch("cache").text, &options);
+    hutch_cache_limits limits = {.struct_size = sizeof limits, .memory.count = 9};
     CHECK_OK(put_text(cache, "key", "value"));
     clock.now += 10 * HUTCH_SECOND;
-    if (is_closed) {
-      CHECK_OK(hutch_close(cache));
-      cache = open_cache(scratch("cache").text, &options);
-    } else {
-      CHECK_OK(hutch_flush(cache));
+    switch (call) {
+    case FLUSH: CHECK_OK(hutch_flush(cache)); break;
+    case CLOSE: CHECK_OK(hutch_close(cache)); break;
+    case LIMITS: CHECK_OK(hutch_set_limits(cache, &limits)); break;
+    case NOTIFY: CHECK_OK(hutch_notify(cache, HUTCH_NOTIFY_MEMORY_WARNING)); break;
     }
+    if (call == CLOSE) cache = open_cache(scratch("cache").text, &options);
     CHECK_MISSING(cache, "key");
     CHECK_OK(hutch_close(cache));
   }

@@ -210,12 +210,9 @@ extension Cache {
 
   func flush() throws(Failure) {
     guard storage != nil else { return }
-    // What has expired by now is not written.
-    _ = clock.moment()
-    try withStorage { (storage) throws(Failure) in
-      let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
-      try storage.flush()
-      if let failure { throw failure }
-    }
+    var failure: Failure?
+    do throws(Failure) { try writeDirty() } catch { failure = error }
+    try withStorage { (storage) throws(Failure) in try storage.flush() }
+    if let failure { throw failure }
   }
 }

@@ -177,11 +177,7 @@ extension Cache {
     life.gate.awaitEmpty()
     // An end is no event.
     events.silence()
-    // What has expired by now is not written.
-    _ = clock.moment()
-    try? withStorage { (storage) throws(Failure) in
-      _ = writeBack.writeDirty(storage, by: deadline)
-    }
+    try? writeDirty(by: deadline)
   }
 
   /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns

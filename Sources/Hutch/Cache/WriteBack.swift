@@ -136,7 +136,7 @@ final class WriteBack {
   }
 
   /// Writes the entries that wait by now. No lock is held.
-  func write(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
+  func write(_ storage: any Storage, by deadline: Deadline = .never) {
     guard queue.count > 0 else { return }
     let position = queue.position
     while writeBatch(before: position, storage) {}
@@ -332,11 +332,12 @@ extension Cache {
     return true
   }
 
-  /// Writes all dirty entries, which memory keeps. No lock is held.
-  func writeDirty() throws(Failure) {
-    guard writeBack.mayHaveDirty else { return }
+  /// Writes all dirty entries, which memory keeps, but for those that have expired by now: the
+  /// host's clock is asked. No lock is held.
+  func writeDirty(by deadline: Deadline = .never) throws(Failure) {
+    _ = clock.moment()
     let failure = try withStorage { (storage) throws(Failure) in
-      writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
+      writeBack.writeDirty(storage, by: deadline)
     }
     if let failure { throw failure }
   }

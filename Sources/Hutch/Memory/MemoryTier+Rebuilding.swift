@@ -98,7 +98,7 @@ extension MemoryTier {
     if kind != common.kind {
       let next = try CommonPolicy(kind, shardBits: UInt32(mostBits))
       next.former = common
-      _ = lockAll(until: Deadline(after: Int64.max))
+      _ = lockAll(until: .never)
       common = next
       unlockAll()
     }

@@ -11,6 +11,9 @@ struct Deadline {
     end = Deadline.sum(Clock.read(CLOCK_MONOTONIC), duration)
   }
 
+  /// No deadline.
+  static var never: Deadline { Deadline(at: Int64.max) }
+
   /// Until when a call waits for another process that has a lock of a directory. That process waits
   /// for the disk meanwhile, and this is longer than a busy disk takes: only a process that was
   /// stopped (SIGSTOP) is waited for in vain.

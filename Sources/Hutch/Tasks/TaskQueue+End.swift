@@ -110,7 +110,7 @@ extension TaskQueue {
     if awaitEnd(.closing, by: deadline, { owner.pending == 0 }) { return true }
     let cancelled = cancelQueued { !$0.isOf(pointer) }
     performIrrevocable(pointer)
-    run(until: Deadline(after: Int64.max), .completions)
+    run(until: .never, .completions)
     return lock.withLock { cancelled == 0 && owner.pending == 0 }
   }
 
@@ -128,7 +128,7 @@ extension TaskQueue {
     let pointer = Unmanaged.passUnretained(owner).toOpaque()
     _ = cancelQueued { !$0.isOf(pointer) || $0.pointee.state == .queued }
     // Within a task, the thread's own `runForHost` does it.
-    run(until: Deadline(after: Int64.max), .closing)
+    run(until: .never, .closing)
   }
 
   /// Called under the lock: from here on the tasks of an owner wait for no resume.
@@ -193,7 +193,7 @@ extension TaskQueue {
     lock.unlock()
     _ = cancelQueued { _ in false }
     if !awaitEnd(.all, by: deadline, { pending == 0 }) {
-      run(until: Deadline(after: Int64.max), .completions)
+      run(until: .never, .completions)
     }
     lock.lock()
     if let task = background, task.pointee.state == .queued {
@@ -203,7 +203,7 @@ extension TaskQueue {
       task.pointee.state = .ended
     }
     while let task = background, task.pointee.state != .ended {
-      _ = wait(until: Deadline(after: Int64.max))
+      _ = wait(until: .never)
     }
     isStopping = true
     lock.unlock()
@@ -222,7 +222,7 @@ extension TaskQueue {
     wakeAll()
     if !hasThreads {
       _ = cancelQueued { _ in false }
-      run(until: Deadline(after: Int64.max))
+      run(until: .never)
       return
     }
     leaveThreads(by: Deadline(after: isIdle ? Int64.max : 0))

@@ -146,7 +146,7 @@ extension TaskQueue {
   /// owner.
   func runForHost(until end: Deadline) -> UInt64 {
     let count = run(until: end)
-    return hasThreads ? count : count + run(until: Deadline(after: Int64.max), .closing)
+    return hasThreads ? count : count + run(until: .never, .closing)
   }
 
   /// Runs tasks on this thread until none may run or the time is over. Returns how many.

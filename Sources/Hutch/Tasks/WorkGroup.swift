@@ -212,6 +212,6 @@ extension TaskQueue {
     let sleeper = workerToWake()
     lock.unlock()
     signal(sleeper)
-    if isLate { run(until: Deadline(after: Int64.max), .completions) }
+    if isLate { run(until: .never, .completions) }
   }
 }
