@@ -72,6 +72,27 @@ TEST(what_has_expired_by_the_hosts_clock_is_not_written) {
   }
 }
 
+/* The older entry is written after the newer one, and lives by the disk tier's time to live. */
+TEST(a_count_by_a_hosts_clock_is_exact_of_entries_that_were_written_out_of_their_order) {
+  test_clock clock = {0};
+  hutch_options options = deferring_options();
+  options.disk.time_to_live = 2 * HUTCH_SECOND;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "older", "value"));
+  clock.now += HUTCH_SECOND / 2;
+  CHECK_OK(put_text(disk, "newer", "value"));
+  CHECK_OK(hutch_flush(cache));
+  CHECK_EQUAL(2, count_of(disk));
+  clock.now += HUTCH_SECOND * 3 / 2;
+  CHECK_MISSING(disk, "older");
+  CHECK_EQUAL(1, count_of(disk));
+  check_where(cache, "newer", false, true);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_close_writes_what_was_deferred) {
   hutch_cache *cache = open_deferring();
   for (int i = 0; i < 300; i++) {

@@ -131,7 +131,7 @@ extension Committer {
   /// entries looks for these too.
   private func noteOutOfOrder(_ write: QueuedWrite, _ transaction: inout Transaction) {
     guard let record = write.entry?.record, record.expires == 0,
-      Record.difference(write.time, record.created) > 1_000_000_000
+      Record.difference(write.time, record.created) > mostDelay
     else { return }
     transaction.meta.mayIdle = true
     idle.note(record.endOfLife(at: record.created, under: transaction.ages))

@@ -73,12 +73,17 @@ final class Committer {
   /// The part of the writer lock that is this process's. `beginTurn` and a fork alone take it.
   let mutex = Lock()
   let options: StorageOptions
+  /// A row that is put so long after its `created` still counts as in the order of ids: the sweep
+  /// may find it so much too late. 0 by a host's clock, where counts are exact.
+  let mostDelay: Int64
 
   init(
-    _ options: StorageOptions, _ counters: DiskCounters, _ queue: WriteQueue, _ readers: Readers,
-    _ accesses: AccessTimes, _ members: Membership, _ service: Service, _ content: Content
+    _ options: StorageOptions, mostDelay: Int64, _ counters: DiskCounters, _ queue: WriteQueue,
+    _ readers: Readers, _ accesses: AccessTimes, _ members: Membership, _ service: Service,
+    _ content: Content
   ) {
     self.options = options
+    self.mostDelay = mostDelay
     self.counters = counters
     self.queue = queue
     self.readers = readers

@@ -195,7 +195,8 @@ final class DiskTier: Storage, ForkingStorage {
     members = Membership(shared, mayHaveOthers: options.sharing == .shared)
     service = Service(directory)
     committer = Committer(
-      options, counters, queue, readers, accesses, members, service, content)
+      options, mostDelay: clock.isHosts ? 0 : 1_000_000_000, counters, queue, readers, accesses,
+      members, service, content)
   }
 
   /// Out of service, as yet. What can fail comes before the object.
