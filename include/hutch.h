@@ -568,7 +568,7 @@ enum {
      hutch_trim with HUTCH_TRIM_EXPIRED removes the entries whose time has ended, and
      HUTCH_TRIM_TO_COST and HUTCH_TRIM_TO_COUNT remove them before others. A read puts the end
      of a time to idle off, as ever. An entry's own times end it as ever. Other processes go by
-     their own flag. */
+     their own flag. In a log, maintenance then looks for expired entries once a minute. */
   HUTCH_OPEN_AGES_ON_TRIM = 64
 };
 

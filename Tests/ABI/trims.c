@@ -698,8 +698,11 @@ TEST(ages_on_trim_are_an_option_of_the_opening) {
   put_aging(cache, "last", 0);
   clock.now += 20 * HUTCH_SECOND;
   CHECK_TEXT(cache, "last", "value");
+  CHECK_EQUAL(2, count_of(cache));
   CHECK_OK(hutch_close(cache));
+  /* Without the flag what has aged goes, and counts no more. */
   cache = open_cache(directory.text, &options);
+  CHECK_EQUAL(0, count_of(cache));
   CHECK_MISSING(cache, "last");
   CHECK_OK(hutch_close(cache));
 }

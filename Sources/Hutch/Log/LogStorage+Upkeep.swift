@@ -15,7 +15,8 @@ struct LogSweep {
   private(set) var pauseEnd: Int64 = 0
 
   /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
-  /// time goes into walks.
+  /// time goes into walks. One that leaves entries whose time has ended by the tier's ages, which
+  /// the next walk meets again, is followed by a pause of a minute.
   private static let long: Int64 = 2_000_000
 
   mutating func begin(_ number: UInt64, at monotonic: Int64) {
@@ -25,9 +26,10 @@ struct LogSweep {
     began = monotonic
   }
 
-  mutating func end(at monotonic: Int64) {
+  mutating func end(at monotonic: Int64, leavesEnded: Bool) {
     let length = monotonic - began
-    pauseEnd = length < LogSweep.long ? 0 : began + 16 * length
+    pauseEnd =
+      leavesEnded ? began + 60_000_000_000 : length < LogSweep.long ? 0 : began + 16 * length
     place = nil
   }
 }
@@ -190,7 +192,7 @@ extension LogStorage {
     for _ in 0..<LogStorage.pagesInSlice {
       guard try store.step(&place, into: &found) else {
         try store.endWalk(store.sweep.number, earliest: store.sweep.earliest)
-        store.sweep.end(at: Clock.read(CLOCK_MONOTONIC))
+        store.sweep.end(at: Clock.read(CLOCK_MONOTONIC), leavesEnded: store.agesActOnTrim)
         return false
       }
       try removeExpired(among: found, from: store, at: moment)
@@ -204,6 +206,8 @@ extension LogStorage {
     among found: borrowing WalkPage, from store: LogStore, at moment: Moment
   ) throws(Failure) {
     let (now, ages) = (moment.time, store.ages)
+    // Where ages act in trims alone, entries stay that have ended for other processes.
+    let least = ages.actOnTrim ? 0 : Record.sum(now, 1)
     var victims = GrowingArray<LogAddress>()
     for entry in found.entries.elements where entry.record.mayExpire(under: ages) {
       if entry.record.isExpired(at: now, under: ages) {
@@ -214,8 +218,7 @@ extension LogStorage {
       }
       // An expired entry counts too: the tier above may have kept it alive.
       store.sweep.earliest = min(
-        store.sweep.earliest,
-        max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
+        store.sweep.earliest, max(least, entry.record.end(at: now, under: ages.strict)))
     }
     if victims.isEmpty { return }
     _ = try store.locked { () throws(Failure) in

@@ -17,12 +17,13 @@ extension LogStore {
       || Int64(bitPattern: words.load(IndexAt.expiryBefore)) <= now
   }
 
-  /// Lowers the bound for an entry that is about to be appended. The lock is held.
+  /// Lowers the bound for an entry that is about to be appended. The tier's ages count, even if
+  /// they act in this process's trims alone: other processes go by the bound. The lock is held.
   @inline(__always)
   func noteEnd(of record: Record) {
     let ages = ages
     guard record.mayExpire(under: ages) else { return }
-    let end = record.end(at: record.created, under: ages)
+    let end = record.end(at: record.created, under: ages.strict)
     if end < Int64(bitPattern: words.load(IndexAt.expiry)) {
       words.store(IndexAt.expiry, UInt64(bitPattern: end))
     }
