@@ -191,3 +191,33 @@ def test_what_a_closed_loop_leaves_is_harmless(server, monkeypatch):
     gc.collect()
     assert not reported
     _http_incoming._incoming.clear()
+
+
+def test_several_coroutines_read_one_body(server):
+    async def main(session):
+        for reader in ("aread", "pieces"):
+            may_end = asyncio.Event()
+
+            async def answer(incoming, outgoing):
+                await incoming.readuntil(b"\r\n\r\n")
+                outgoing.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+                await may_end.wait()
+                outgoing.write(b"body")
+                outgoing.close()
+
+            async def pieces(response):
+                return b"".join([piece async for piece in response.aiter_bytes()])
+
+            async with await asyncio.start_server(answer, "127.0.0.1", 0) as origin:
+                url = f"http://127.0.0.1:{origin.sockets[0].getsockname()[1]}/"
+                async with session.stream("GET", url) as response:
+                    reads = [asyncio.ensure_future(
+                        response.aread() if reader == "aread" else pieces(response))
+                        for _ in range(3)]
+                    await asyncio.sleep(0)
+                    may_end.set()
+                    read = await asyncio.gather(*reads)
+            # Each has the whole; or each piece has come to one of them.
+            assert read == [b"body"] * 3 if reader == "aread" else b"".join(read) == b"body"
+
+    run(main)

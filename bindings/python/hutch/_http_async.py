@@ -31,7 +31,7 @@ else:
 
 
 class AsyncIncoming(Incoming):
-    """What has come for one request, and the coroutine that waits for it.
+    """What has come for one request, and the coroutines that wait for it.
 
     If the reader of a body is slow, the task is suspended, and nothing more is read from its
     connection.
@@ -42,7 +42,9 @@ class AsyncIncoming(Incoming):
         self._is_streamed = is_streamed
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._waiter: asyncio.Future[None] | None = None
+        # Of each coroutine that waits; one that was cancelled stays until the next wake.
+        self._waiters: list[asyncio.Future[None]] = []
+        self.reading = asyncio.Lock()
         # Protects what follows; the session's thread takes it for a few steps.
         self._lock = threading.Lock()
         self._pieces: deque[bytes] = deque()
@@ -90,14 +92,17 @@ class AsyncIncoming(Incoming):
     def _wake(self) -> None:
         with self._lock:
             self._is_waking = False
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _until(self, is_done: Callable[[], Any]) -> None:
         # A change after the look schedules a wake, which comes after the wait has begun.
         while not is_done():
-            self._waiter = self._loop.create_future()
-            await self._waiter
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     async def until_response(self) -> None:
         await self._until(lambda: self.has_response or self.has_ended)
@@ -140,7 +145,11 @@ class AsyncResponse(Response):
     async def aread(self) -> bytes:
         """The whole body, which is `content` from then on."""
         if self._is_streamed and self._content is None:
-            self._content = b"".join([piece async for piece in self._apieces()])
+            incoming: AsyncIncoming = self._task.incoming
+            # Of several coroutines the first reads, and the others get what it has read.
+            async with incoming.reading:
+                if self._content is None:
+                    self._content = b"".join([piece async for piece in self._apieces()])
         return self.content
 
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
