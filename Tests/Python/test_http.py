@@ -468,3 +468,29 @@ def test_a_fresh_response_does_not_pass_through_the_sessions_thread(origin, serv
             go.set()
             download.join()
     assert asked("py_here") == 1
+
+
+def test_several_threads_read_one_body():
+    with socket.create_server(("127.0.0.1", 0)) as origin, http.Session(timeout=30) as session:
+        taken = queue.Queue()
+
+        def answer():
+            connection = origin.accept()[0]
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 800\r\n\r\n")
+            taken.put(connection)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        response = session.get(f"http://127.0.0.1:{origin.getsockname()[1]}/", stream=True)
+        read = []
+        readers = [threading.Thread(target=lambda: read.append(response.content))
+                   for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        with taken.get() as connection:
+            for _ in range(8):
+                connection.sendall(b"x" * 100)
+        for thread in (server, *readers):
+            thread.join()
+        assert read == [b"x" * 800] * 4

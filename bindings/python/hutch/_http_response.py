@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json as _json
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,6 +173,8 @@ class Response:
         self._task = task
         self._is_streamed = is_streamed
         self._content: bytes | None = None
+        # Of several threads the first reads a streamed body, and the others get what it has read.
+        self._reading = threading.Lock()
         told = h.Response()
         status = h.lib.hutch_http_task_response(task.pointer, told)
         if status != _OK:
@@ -236,7 +239,9 @@ class Response:
         """The whole body."""
         if self._content is None:
             if self._is_streamed:
-                self._content = b"".join(self.iter_bytes())
+                with self._reading:
+                    if self._content is None:
+                        self._content = b"".join(self.iter_bytes())
             else:
                 told = h.Response()
                 h.lib.hutch_http_task_response(self._task.pointer, told)
