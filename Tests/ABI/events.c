@@ -316,6 +316,26 @@ TEST(what_has_expired_is_told_by_each_tier_when_it_is_replaced) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Memory's entry lives; the put that replaces it is no read of the disk's. */
+TEST(what_has_been_idle_for_too_long_on_disk_is_told_when_it_is_replaced) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.disk.time_to_idle = HUTCH_SECOND;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  record r;
+  CHECK_OK(put_text(cache, "a", "1"));
+  clock.now += 2 * HUTCH_SECOND;
+  check_where(cache, "a", true, false);
+  listen_to(&r, cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE);
+  CHECK_OK(put_text(cache, "a", "2"));
+  CHECK(strstr(r.text, "-ar1=1") && strstr(r.text, "-at2") && strstr(r.text, "+a3=2"));
+  CHECK_EQUAL(strlen("-ar1=1 -at2 +a3=2"), r.length);
+  CHECK_EQUAL(1, stats_of(cache).disk.expirations);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(what_expires_on_its_way_to_the_disk_is_told_when_it_is_replaced) {
   for (int is_removal = 0; is_removal < 2; is_removal++) {
     hutch_options options = unlimited_options();

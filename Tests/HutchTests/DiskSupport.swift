@@ -83,7 +83,7 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {}
   func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {}
-  func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
+  func lastAccess(of key: Bytes, _ version: UInt64) -> Int64? { lastAccess?(key) }
   var hasUsed: ((_ key: Bytes, _ version: UInt64) -> Bool)?
   func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {
     hasUsed?(key, version) ?? false

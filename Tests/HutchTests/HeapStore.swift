@@ -374,8 +374,10 @@ final class HeapStore: Storage, @unchecked Sendable {
   }
 
   /// Learns when memory has last read an entry. No lock is held.
-  private func askAbove(_ key: [UInt8]) {
-    key.withUnsafeBytes { if let time = observer?.lastAccess(of: $0) { noteAccess($0, hash.entry($0), at: time) } }
+  private func askAbove(_ key: [UInt8], _ version: UInt64) {
+    key.withUnsafeBytes {
+      if let time = observer?.lastAccess(of: $0, version) { noteAccess($0, hash.entry($0), at: time) }
+    }
   }
 
   // MARK: maintenance
@@ -424,8 +426,8 @@ final class HeapStore: Storage, @unchecked Sendable {
     doOwedWork()
     let now = moment.time
     let slice = lock.withLock { medium.rows.filter { isExpired($0.value, at: now) }.prefix(16) }
-    for (key, _) in slice {
-      askAbove(key)
+    for (key, row) in slice {
+      askAbove(key, row.record.version)
       locked {
         if let row = medium.rows[key], isExpired(row, at: now) { drop(key, .expired) }
       }

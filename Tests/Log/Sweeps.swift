@@ -22,7 +22,7 @@ final class TierAbove: StorageObserver {
   }
   func storeDropped(_ key: Bytes, _ version: UInt64) {}
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {}
-  func lastAccess(of key: Bytes) -> Int64? {
+  func lastAccess(of key: Bytes, _ version: UInt64) -> Int64? {
     whileAsked()
     return lastAccess
   }

@@ -82,8 +82,8 @@ extension Cache: StorageObserver {
     memory.setMark(key, hash, committed: version, mark)
   }
 
-  func lastAccess(of key: Bytes) -> Int64? {
-    memory.lastAccess(key, memory.hash(key), at: clock.momentForMaintenance())
+  func lastAccess(of key: Bytes, _ version: UInt64) -> Int64? {
+    memory.lastAccess(key, memory.hash(key), version, at: clock.momentForMaintenance())
   }
 
   func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {

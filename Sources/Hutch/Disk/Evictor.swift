@@ -180,7 +180,8 @@ struct Evictor: ~Copyable {
         if !isSpared { return .evicted }
         // The row counts as read now, unless its life depends on when it was.
         let isIdling = ages.mayIdle(own: record.timeToIdle)
-        let read = isIdling ? observer?.lastAccess(of: key) ?? record.accessed : now
+        let read =
+          isIdling ? observer?.lastAccess(of: key, record.version) ?? record.accessed : now
         accesses.note(key, accesses.hash.entry(key), at: read)
         return nil
       }

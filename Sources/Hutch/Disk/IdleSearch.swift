@@ -96,8 +96,8 @@ final class IdleSearch {
     try store.walk(&place, at: nil) { key, entry in
       guard failure == nil, key.count > 0 else { return }
       var record = entry.record
-      if now >= end(record), let time = store.observer?.lastAccess(of: key),
-        time > record.accessed
+      if now >= end(record),
+        let time = store.observer?.lastAccess(of: key, record.version), time > record.accessed
       {
         store.noteAccess(key, store.hash.entry(key), at: time)
         record.accessed = time

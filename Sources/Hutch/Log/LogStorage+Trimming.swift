@@ -91,7 +91,9 @@ extension LogStorage {
 
   /// Learns when the tier above has last read an entry. No lock is held.
   func askAbove(_ key: Bytes, _ record: Record) {
-    guard let observer, let time = observer.lastAccess(of: key), time > record.accessed else {
+    guard let observer, let time = observer.lastAccess(of: key, record.version),
+      time > record.accessed
+    else {
       return
     }
     noteAccess(key, hash.entry(key), at: time)

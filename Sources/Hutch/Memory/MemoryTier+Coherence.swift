@@ -73,12 +73,12 @@ extension MemoryTier {
     }
   }
 
-  /// When the entry was last read, if the disk tier has this version of it: reads of a newer one
-  /// keep no older row alive. Nil also if its own times have ended. No access.
-  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
+  /// When the entry was last read, if it has this version, which the disk tier has: reads and the
+  /// put of a newer one keep no older row alive. Nil also if its own times have ended. No access.
+  func lastAccess(_ key: Bytes, _ hash: UInt64, _ version: UInt64, at: Moment) -> Int64? {
     with(hash) { shard, shardHash in
-      guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,
-        isCurrent(place.pointee.block, hash)
+      guard let place = shard.entries.table.find(key, shardHash),
+        place.pointee.block.version == version, isCurrent(place.pointee.block, hash)
       else { return nil }
       // What has ended by memory's ages may go on in the store.
       var record = place.pointee.block.lifetime

@@ -17,10 +17,10 @@ protocol StorageObserver: AnyObject {
   /// counter has the number, and before the next writer of the key.
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32)
 
-  /// The time at which a tier above last read an entry; nil if it does not have the entry. Called
-  /// also with locks of the store held. The store gets the time (`Storage.noteAccess`) before the
-  /// entry leaves the tier above.
-  func lastAccess(of key: Bytes) -> Int64?
+  /// The time at which a tier above last read the entry of this version; nil if it does not have
+  /// the entry. Called also with locks of the store held. The store gets the time
+  /// (`Storage.noteAccess`) before the entry leaves the tier above.
+  func lastAccess(of key: Bytes, _ version: UInt64) -> Int64?
 
   /// True if a tier above has the entry of this version and was asked for it of late; `isOften`:
   /// twice. The store asks before it evicts the entry: no read that memory answers comes to the
@@ -51,7 +51,8 @@ extension Record {
     at now: Int64, under ages: Ages, _ key: Bytes, asking observer: (any StorageObserver)?
   ) -> Bool {
     guard isExpired(at: now, under: ages) else { return false }
-    guard ages.mayIdle(own: timeToIdle), let time = observer?.lastAccess(of: key), time > accessed
+    guard ages.mayIdle(own: timeToIdle), let time = observer?.lastAccess(of: key, version),
+      time > accessed
     else { return true }
     accessed = time
     return isExpired(at: now, under: ages)
