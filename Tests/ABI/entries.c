@@ -235,6 +235,44 @@ TEST_EACH_KIND(values_of_every_size_are_copied_whole) {
   }
 }
 
+/* hutch_contains has paths of its own for keys of 4 to 16 bytes, and for a tier of one shard. It
+   tells of each key what was done with it last, and is no access. */
+TEST(contains_tells_of_keys_of_every_size) {
+  enum { LARGEST = 20, KINDS = 4, PAST = HUTCH_KEY_MAX };
+  static const int counts[] = {4, 500};
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+    hutch_options options = unlimited_options();
+    hutch_cache *cache = open_cache(NULL, &options);
+    char *key = calloc(1, PAST);
+    for (int round = 0; round < 2; round++)
+      for (int i = 0; i < counts[c] * KINDS; i++)
+        for (size_t size = 1; size <= LARGEST + 1; size++) {
+          size_t whole = size > LARGEST ? PAST : size;
+          if (size < 3 && i >= 1 << (8 * size)) continue;
+          memset(key, 'k', whole);
+          memcpy(key, &i, size < sizeof i ? size : sizeof i);
+          if (whole == PAST && i > 40) continue;
+          hutch_put_options put = put_options();
+          put.time_to_live = i % KINDS == 2 ? 1 : i % KINDS == 3 ? HUTCH_HOUR : 0;
+          if (round == 0 && i % KINDS > 0)
+            CHECK_OK(hutch_put(cache, key, whole, "v", 1, &put, NULL));
+          hutch_status there = i % KINDS == 0 || i % KINDS == 2 ? HUTCH_NOT_FOUND : HUTCH_OK;
+          CHECK_STATUS(there, hutch_contains(cache, key, whole));
+          if (round == 1 && there == HUTCH_OK) {
+            CHECK_OK(hutch_remove(cache, key, whole));
+            CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(cache, key, whole));
+          }
+        }
+    hutch_trim_spec expired = {.struct_size = sizeof expired, .kind = HUTCH_TRIM_EXPIRED};
+    CHECK_OK(hutch_trim(cache, &expired, NULL));
+    CHECK_EQUAL(0, count_of(cache));
+    hutch_cache_stats stats = stats_of(cache);
+    CHECK_EQUAL(0, stats.memory.hits + stats.memory.misses);
+    free(key);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 /* Gets by keys of 8 to 16 bytes, which have paths of their own: a hit and a miss are counted once,
    and a value that does not fit is told with its size, whatever the value has beside it. */
 TEST(gets_by_short_keys_are_counted_once) {
