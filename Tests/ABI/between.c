@@ -421,19 +421,6 @@ static void read_second(void) {
   change.second = hutch_contains(change.cache, &change.key, 1);
 }
 
-/* Whether a thread of this process waits for something. */
-static bool sleeps(pid_t thread) {
-  char name[64], line[256] = "";
-  snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)thread);
-  FILE *file = fopen(name, "r");
-  /* It has ended. */
-  if (!file) return false;
-  if (!fgets(line, sizeof line, file)) line[0] = 0;
-  fclose(file);
-  const char *state = strrchr(line, ')');
-  return state && state[2] == 'S';
-}
-
 static void *answer(void *unused) {
   /* Before the next `meanwhile`, which waits for the number. */
   void (*call)(void) = change.call;

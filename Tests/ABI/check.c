@@ -207,6 +207,18 @@ void run_threads(int count, void (*body)(void *context, int index), void *contex
   for (int i = 0; i < count; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+bool sleeps(pid_t thread) {
+  char name[64], line[256] = "";
+  snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)thread);
+  FILE *file = fopen(name, "r");
+  /* It has ended. */
+  if (!file) return false;
+  if (!fgets(line, sizeof line, file)) line[0] = 0;
+  fclose(file);
+  const char *state = strrchr(line, ')');
+  return state && state[2] == 'S';
+}
+
 void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
 
 int scale(void) {

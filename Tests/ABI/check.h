@@ -236,6 +236,9 @@ void check_every_call(hutch_cache *cache, hutch_status expected);
 /* Runs body(context, 0..count-1), each on a thread of its own, and waits for all. */
 void run_threads(int count, void (*body)(void *context, int index), void *context);
 
+/* Whether a thread of this process waits for something. */
+bool sleeps(pid_t thread);
+
 /* 50 microseconds of sleep, for a loop that waits for another thread or process. A loop that yields
    keeps a core busy, and where both are, the other one waits for it. It has its place where threads
    or processes are to go on at the same moment. */

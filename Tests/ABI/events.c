@@ -1,6 +1,8 @@
 /* The groups 'events' and 'pressure' of hutch.h. */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -373,6 +375,52 @@ TEST_EACH_KIND(a_clear_is_told) {
                  : k == TWO_TIERS                   ? "?03 ?-ac1=1 -ac1=1 03"
                                                     : "?02 02");
   CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
+}
+
+typedef struct clearing {
+  hutch_cache *cache;
+  _Atomic bool is_told, is_over;
+  _Atomic pid_t clearer;
+  _Atomic int removals;
+} clearing;
+
+/* The event of the put keeps those behind it from being told, until the clear waits or is told. */
+static void keep_back(void *context, const hutch_event *event) {
+  clearing *c = context;
+  if (event->kind == HUTCH_EVENT_DID_ADD) {
+    atomic_store(&c->is_told, true);
+    while (!atomic_load(&c->is_over) &&
+           !(atomic_load(&c->clearer) && sleeps(atomic_load(&c->clearer)))) nap();
+  }
+  if (event->kind == HUTCH_EVENT_DID_CLEAR) atomic_store(&c->is_over, true);
+  if (event->kind == HUTCH_EVENT_DID_REMOVE) {
+    CHECK_EQUAL(HUTCH_CAUSE_CLEARED, event->cause);
+    CHECK(!atomic_load(&c->is_over));
+    atomic_fetch_add(&c->removals, 1);
+  }
+}
+
+static void put_or_clear(void *context, int index) {
+  clearing *c = context;
+  if (index == 0) {
+    CHECK_OK(put_text(c->cache, "key", "value"));
+  } else {
+    while (!atomic_load(&c->is_told)) nap();
+    atomic_store(&c->clearer, gettid());
+    CHECK_OK(hutch_clear(c->cache));
+  }
+}
+
+TEST(a_clear_is_over_when_its_removals_are_told_by_whatever_thread) {
+  for (int i = 0; i < 12; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "cache%d", i);
+    clearing c = {.cache = open_cache(i % 2 ? scratch(name).text : NULL, NULL)};
+    CHECK_OK(hutch_set_listener(c.cache, HUTCH_EVENT_ALL, keep_back, &c, NULL));
+    run_threads(2, put_or_clear, &c);
+    CHECK_EQUAL(1, atomic_load(&c.removals));
+    CHECK_OK(hutch_close(c.cache));
+  }
 }
 
 TEST_EACH_KIND(a_trim_is_told_before_it_returns) {

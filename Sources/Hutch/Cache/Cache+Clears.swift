@@ -62,7 +62,7 @@ extension Cache {
       emptyMemory(upTo: clear.newest, at: clock.moment())
       if clear.isKnown { order.endClear() }
     }
-    events.deliver()
+    events.tellAll()
     tell(.didClear, tiers(of: scope))
   }
 }

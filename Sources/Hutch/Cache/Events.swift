@@ -279,6 +279,20 @@ final class Events {
     lane.lock.unlock()
   }
 
+  /// Delivers, and waits until every event that has been posted is told, be it by another thread.
+  @inline(never)
+  func tellAll() {
+    guard hasLanes.load(ordering: .acquiring) else { return deliver() }
+    for lane in 0..<Stripes.count {
+      // No listener is told of it.
+      let last = Event(lane: lane)
+      last.kind = .log
+      post(last)
+      deliver()
+      wait(for: last)
+    }
+  }
+
   private func tell(_ event: Event) {
     guard let listener = event.listener, listener.kinds & event.kind.rawValue != 0,
       !listener.isSilent.load(ordering: .acquiring)
