@@ -16,7 +16,8 @@ extension Table {
   @inline(__always)
   func route(_ hash: UInt64) -> Route? {
     guard let directory else { return nil }
-    let at = index(hash)
+    // A branch, so that what follows of the only segment does not wait for the hash.
+    let at = depth == 0 ? 0 : index(hash)
     let segment = directory[at]
     let tag = segment.tag(hash)
     return Route(index: at, segment: segment, tag: tag, home: segment.home(tag))
