@@ -282,6 +282,32 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The reader that removes it, with the lock free again, does not count it once more. */
+TEST(a_damaged_entry_is_counted_once_by_readers_that_wait_for_no_holder) {
+  path directory = scratch("damaged");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  static const char value[] = "the value that is damaged";
+  CHECK_OK(put_text(disk, "damaged", value));
+  damage_in_log(directory.text, value);
+  process other = start_process("has_it_open", directory.text);
+  await_ready(&other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  atomic_store(word, 99 << 8 | 2);
+  hutch_value *none = NULL;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(disk, KEY("damaged"), &none));
+  CHECK_EQUAL(1, stats_of(cache).disk.damaged);
+  atomic_store(word, 0);
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(disk, KEY("damaged"), &none));
+  CHECK_EQUAL(1, stats_of(cache).disk.damaged);
+  CHECK_EQUAL(0, count_of(disk));
+  CHECK_EQUAL(0, end_process(&other));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {
   path directory = scratch("touched");
   hutch_options options = log_options();

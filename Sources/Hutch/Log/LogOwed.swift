@@ -45,6 +45,14 @@ final class LogOwed {
     }
   }
 
+  /// Whether a damaged entry is noted.
+  func isNoted(_ address: LogAddress) -> Bool {
+    lock.withLock {
+      for other in damaged.elements where other.address == address { return true }
+      return false
+    }
+  }
+
   /// One of the damaged entries, which is not noted any more; nil: there is none.
   func takeDamaged() -> Damaged? {
     lock.withLock {

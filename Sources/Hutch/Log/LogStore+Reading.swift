@@ -322,7 +322,9 @@ extension LogStore {
     do throws(Failure) {
       try locked(until: end) { () throws(Failure) in
         guard isNamed(match) else { return }
-        lose(match.slot, match.page, match.entry, .damaged)
+        // One that is noted has been counted.
+        let isCounted = owed.isNoted(match.entry.address)
+        lose(match.slot, match.page, match.entry, .damaged, isCounted: isCounted)
       }
       return true
     } catch {
