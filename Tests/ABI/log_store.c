@@ -244,22 +244,42 @@ long syscall(long number, ...) {
   return atomic_load(&next)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
+/* A log whose entry "damaged" is, that another process has open, and its lock's word. */
+typedef struct damaged_log {
+  hutch_cache *cache, *disk;
+  process other;
+  _Atomic uint32_t *word;
+} damaged_log;
+
+static damaged_log open_damaged(void) {
+  path directory = scratch("damaged");
+  hutch_options options = log_options();
+  damaged_log log = {.cache = open_cache(directory.text, &options)};
+  log.disk = tier_of(log.cache, HUTCH_TIER_DISK);
+  static const char value[] = "the value that is damaged";
+  CHECK_OK(put_text(log.disk, "damaged", value));
+  damage_in_log(directory.text, value);
+  log.other = start_process("has_it_open", directory.text);
+  await_ready(&log.other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  log.word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  return log;
+}
+
+static void close_damaged(damaged_log *log) {
+  CHECK_EQUAL(0, end_process(&log->other));
+  hutch_cache_release(log->disk);
+  CHECK_OK(hutch_close(log->cache));
+}
+
 /* A reader that meets a damaged entry does not wait for the lock, to remove it: it counts the entry,
    and the end of a call that finds the lock free removes it. That says nothing about the holder, for
    which a writer then has all its patience: 5 s, and not the 20 ms of a holder that was waited for
    in vain. Each wait takes a millisecond or longer. */
 TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
-  path directory = scratch("damaged");
-  hutch_options options = log_options();
-  hutch_cache *cache = open_cache(directory.text, &options);
-  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  static const char value[] = "the value that is damaged";
-  CHECK_OK(put_text(disk, "damaged", value));
-  damage_in_log(directory.text, value);
-  process other = start_process("has_it_open", directory.text);
-  await_ready(&other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  holding.word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  damaged_log log = open_damaged();
+  hutch_cache *cache = log.cache, *disk = log.disk;
+  holding.word = log.word;
   holding.holder = 99 << 8 | 2;
   holding.waits = 40;
   atomic_store(holding.word, holding.holder);
@@ -277,35 +297,22 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
   CHECK_EQUAL(0, stats.disk.failures);
   CHECK_EQUAL(1, stats.disk.damaged);
   CHECK_EQUAL(1, count_of(disk));
-  CHECK_EQUAL(0, end_process(&other));
-  hutch_cache_release(disk);
-  CHECK_OK(hutch_close(cache));
+  close_damaged(&log);
 }
 
 /* The reader that removes it, with the lock free again, does not count it once more. */
 TEST(a_damaged_entry_is_counted_once_by_readers_that_wait_for_no_holder) {
-  path directory = scratch("damaged");
-  hutch_options options = log_options();
-  hutch_cache *cache = open_cache(directory.text, &options);
-  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  static const char value[] = "the value that is damaged";
-  CHECK_OK(put_text(disk, "damaged", value));
-  damage_in_log(directory.text, value);
-  process other = start_process("has_it_open", directory.text);
-  await_ready(&other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
-  atomic_store(word, 99 << 8 | 2);
+  damaged_log log = open_damaged();
+  hutch_cache *cache = log.cache, *disk = log.disk;
+  atomic_store(log.word, 99 << 8 | 2);
   hutch_value *none = NULL;
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(disk, KEY("damaged"), &none));
   CHECK_EQUAL(1, stats_of(cache).disk.damaged);
-  atomic_store(word, 0);
+  atomic_store(log.word, 0);
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(disk, KEY("damaged"), &none));
   CHECK_EQUAL(1, stats_of(cache).disk.damaged);
   CHECK_EQUAL(0, count_of(disk));
-  CHECK_EQUAL(0, end_process(&other));
-  hutch_cache_release(disk);
-  CHECK_OK(hutch_close(cache));
+  close_damaged(&log);
 }
 
 TEST(what_a_touch_finds_damaged_is_left_to_memory_alone) {

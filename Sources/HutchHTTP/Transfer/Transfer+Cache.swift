@@ -205,9 +205,7 @@ extension Transfer {
     return !exchange.cache.isShared || !hasAuthorization || Storing.isForOthers(changed.control)
   }
 
-  private var hasAuthorization: Bool {
-    login.server.user != nil || Address.hasUser(url) || sends("Authorization")
-  }
+  private var hasAuthorization: Bool { hasUser || sends("Authorization") }
 
   /// As far as the validators of both say.
   private func isSameVersion(_ stored: StoredResponse) -> Bool {

@@ -12,9 +12,11 @@ extension Transfer {
   /// the URL. It is not known here, so it cannot be compared.
   private func isUnseen(_ name: UnsafePointer<CChar>) -> Bool {
     if Letters.areSame(name, "Cookie") { return configuration.keepsCookies }
-    return Letters.areSame(name, "Authorization")
-      && (login.server.user != nil || Address.hasUser(url))
+    return Letters.areSame(name, "Authorization") && hasUser
   }
+
+  /// libcurl sends credentials of its own accord.
+  var hasUser: Bool { login.server.user != nil || Address.hasUser(url) }
 
   /// Appends "=" and the values of a header, joined; nothing: it is not sent.
   private func appendSent(
