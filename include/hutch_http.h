@@ -185,13 +185,15 @@ enum {
 };
 
 /*
- * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of
- * RFC 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, and those
- * to POST that say how long they are fresh and have the URL of the request in
- * Content-Location. The key of a URL is "GET ", and the URL with its port and without user
- * and fragment; the value has a response for each kind of request that Vary tells apart, at
- * most 16. Limits, ages and events are those of the cache, which other sessions, other
- * processes and other values may share. Times are those of the cache's clock.
+ * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
+ * 5861: stale-while-revalidate and stale-if-error. An error is a code 500, 502, 503 or 504, a
+ * lost connection, a response whose headers are not valid, or the idle timeout, before the
+ * headers are complete. A validation behind an answer accepts what the request accepts.
+ * Responses to GET are stored, and those to POST that say how long they are fresh and have the
+ * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port
+ * and without user and fragment; the value has a response for each kind of request that Vary
+ * tells apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
+ * other processes and other values may share. Times are those of the cache's clock.
  *
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
  * 1. The callbacks and the completion are as for any task. A range
@@ -207,18 +209,19 @@ enum {
  * 1 MiB on disk is read in pieces of 256 KiB. hutch_http_task_open_body gives its descriptor. Other
  * bodies are stored if they have at most max_body bytes, as all are in a cache in memory.
  *
- * A part is stored that a host has asked for (206), and what came of a body before its connection
- * was lost. A task for the whole asks for the rest (Range, If-Range), if both have the same strong
- * validator: parts of two versions are never put together.
+ * A part is stored that a host has asked for (206), and what came of a body before its
+ * connection was lost. A task for the whole asks for the rest (Range, If-Range), if both have
+ * the same strong validator: parts of two versions are never put together.
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
  * use it if it may be stored and answers them. If the task that makes the request is cancelled
- * or suspended, the next one makes it again. Sessions that share the directory of a cache, in any
- * processes, do the same: the one that makes the request has a lease, an entry of the disk tier
- * whose key is "LEASE " and the key of the URL. It is removed when the request has ended, and
- * renewed as long as it runs. The others look for the response every 50 ms or more often. If a
- * lease is not renewed for cache_lease (real time), one of them makes the request. A cache in
- * memory has no leases.
+ * or suspended, the next one makes it again, and so if it fails; if that request fails too, each
+ * of the others makes its own. Sessions that share the directory of a cache, in any processes,
+ * do the same: the one that makes the request has a lease, an entry of the disk tier whose key
+ * is "LEASE " and the key of the URL. It is removed when the request has ended, and renewed as
+ * long as it runs. The others look for the response every 50 ms or more often. If a lease is not
+ * renewed for cache_lease (real time), one of them makes the request. A cache in memory has no
+ * leases.
  */
 
 /*

@@ -359,6 +359,90 @@ TEST(one_validation_runs_behind_any_number_of_answers) {
   stop(&r);
 }
 
+TEST(a_validation_behind_an_answer_stores_what_the_request_accepts) {
+  rig r = start("behind_accepted", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=10, stale-while-revalidate=90\n"
+           "Content-Type: text/plain\n\none\n====\n404 Gone\nCache-Control: max-age=100\n\nnone\n====\n"
+           "200 OK\nCache-Control: max-age=100\nContent-Type: text/html\n\nlogin");
+  hutch_http_request request = request_of(&r);
+  request.first_code = 200;
+  request.last_code = 299;
+  request.media_types = "text/plain";
+  hutch_http_task_release(fetch(r.session, &request));
+  seconds += 11;
+  for (int index = 0; index < 3; index++) {
+    hutch_http_task *task = fetch(r.session, &request);
+    CHECK(strcmp(read_answer(task).body, "one") == 0);
+    hutch_http_task_release(task);
+    /* A session that ends finishes what it does behind. */
+    end_session(r.session);
+    r.session = new_session(&r.configuration);
+  }
+  CHECK_EQUAL(4, asked(&r));
+  stop(&r);
+}
+
+/* ---------------------------------------------------------------- a failure */
+
+TEST(a_stored_response_stands_in_for_one_that_is_not_valid) {
+  static const char *bad[] = {"X Y: 1", "Content-Length: 3", "Content-Length: x"};
+  for (int index = 0; index < 3; index++) {
+    char name[32], text[256];
+    snprintf(name, sizeof name, "not_valid_%d", index);
+    snprintf(text, sizeof text,
+             "200 OK\nCache-Control: max-age=10, stale-if-error=20\n\none\n====\n"
+             "200 OK\n%s\n\ntwo-and-more", bad[index]);
+    rig r = start(name, 0);
+    tell(&r, text);
+    expect(&r, NULL, 200, "one", false);
+    seconds += 11;
+    expect(&r, NULL, 200, "one", true);
+    CHECK_EQUAL(2, asked(&r));
+    seconds += 20;
+    hutch_http_request request = request_of(&r);
+    hutch_http_task *task = begin(r.session, &request);
+    CHECK_EQUAL(HUTCH_HTTP_BAD_RESPONSE, result_of(task));
+    hutch_http_task_release(task);
+    stop(&r);
+  }
+}
+
+/* `count` tasks for one URL, of which the first makes a request that the origin holds. */
+static void begin_held(rig *r, hutch_http_task **tasks, int count) {
+  hutch_http_request request = request_of(r);
+  for (int index = 0; index < count; index++) tasks[index] = begin(r->session, &request);
+  request = get(url_of("origin", "/count/none"));
+  request.cache_mode = HUTCH_HTTP_CACHE_NONE;
+  hutch_http_task_release(fetch(r->session, &request));
+  while (asked(r) == 0) continue;
+  go(r);
+}
+
+TEST(one_task_asks_again_for_those_that_waited_for_a_lost_connection) {
+  enum { CALLERS = 8 };
+  rig r = start("failed_leader", 0);
+  tell(&r, "hold cut 2 200 OK\nCache-Control: max-age=100\n\nbody\n====\n"
+           "200 OK\nCache-Control: max-age=100\n\nbody");
+  hutch_http_task *tasks[CALLERS];
+  begin_held(&r, tasks, CALLERS);
+  for (int index = 0; index < CALLERS; index++) {
+    CHECK_EQUAL(index == 0 ? HUTCH_HTTP_LOST : HUTCH_OK, result_of(tasks[index]));
+    hutch_http_task_release(tasks[index]);
+  }
+  CHECK_EQUAL(2, asked(&r));
+  stop(&r);
+  /* A second failure is the last that anyone waits for. */
+  r = start("failed_leaders", 0);
+  tell(&r, "hold cut 2 200 OK\n\nbody");
+  begin_held(&r, tasks, CALLERS);
+  for (int index = 0; index < CALLERS; index++) {
+    CHECK_EQUAL(HUTCH_HTTP_LOST, result_of(tasks[index]));
+    hutch_http_task_release(tasks[index]);
+  }
+  CHECK_EQUAL(CALLERS, asked(&r));
+  stop(&r);
+}
+
 /* ------------------------------------------------------------------ programs */
 
 /* Sockets of the internet that a program which this process starts would have too. */

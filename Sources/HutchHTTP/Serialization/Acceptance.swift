@@ -20,6 +20,13 @@ final class Acceptance {
     self.init(given.first_code, given.last_code, try Text.optional(given.media_types))
   }
 
+  /// Makes another request accept the same; `given` is valid as long as this object.
+  func copy(to given: inout hutch_http_request) {
+    given.first_code = first
+    given.last_code = last
+    given.media_types = types.map { UnsafePointer($0.start) }
+  }
+
   /// Why a response is not accepted; nil: it is. Every reason is in the words, and the first one
   /// gives the status.
   func rejection(of response: Response, hasBody: Bool) throws(Failure) -> Outcome? {

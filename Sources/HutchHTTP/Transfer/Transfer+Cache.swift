@@ -132,6 +132,7 @@ extension Transfer {
       given.header_count = headers.count
       given.flags = request.flags & UInt32(HUTCH_HTTP_COMPRESSED) | UInt32(HUTCH_HTTP_NO_REDIRECTS)
       given.cache_mode = UInt32(HUTCH_HTTP_CACHE_VALIDATE)
+      request.acceptance.copy(to: &given)
       // The body is the cache's alone: it is not kept in memory beside that.
       given.on_body = { _, _, _, _ in Status.done.code }
       let behind = HTTPTask(
@@ -230,7 +231,7 @@ extension Transfer {
         response, control, exchange.asked, isShared: cache.isShared,
         hasAuthorization: hasAuthorization)
     else {
-      leaveFlight(isAbandoned: false)
+      leaveFlight(.answered)
       // What is stored is older than a response that must not be.
       if isMethod("GET"), response.code <= 299, control.hasNoStore {
         cache.remove(exchange.key)
@@ -239,7 +240,7 @@ extension Transfer {
     }
     let draft = try newDraft(exchange)
     guard try noteVariance(draft) else {
-      leaveFlight(isAbandoned: false)
+      leaveFlight(.answered)
       return
     }
     exchange.draft = draft
@@ -348,7 +349,7 @@ extension Transfer {
     }
     if step == .completion { return try isCompleted(after: code, exchange) }
     if step == nil, let stored = exchange.stored, exchange.mayReplaceError {
-      leaveFlight(isAbandoned: false)
+      leaveFlight(.answered)
       pending = .answer(stored, "fwd=stale")
       continueSoon()
       return true
@@ -391,7 +392,7 @@ extension Transfer {
       if let mine = stored.fields.value(of: "ETag"), let news = response.fields.value(of: "ETag"),
         !isConfirmed(bytes(of: mine), by: bytes(of: news))
       {
-        leaveFlight(isAbandoned: true)
+        leaveFlight(.abandoned)
         exchange.isRefuted = true
         try begin()
         return true
@@ -401,7 +402,7 @@ extension Transfer {
     } else {
       pending = .answer(stored, "fwd=stale")
     }
-    leaveFlight(isAbandoned: false)
+    leaveFlight(.answered)
     continueSoon()
     return true
   }

@@ -3,19 +3,32 @@ import CSystem
 /// Several transfers for one URL make one request (RFC 9111, section 4: collapsed requests). The
 /// first one leads. The others wait until it has ended, and then ask the cache again; one that
 /// cannot use what the leader has stored makes its own request. If the leader is cancelled or
-/// suspended, the next one leads. Among sessions that share a directory, a lease does the same for
-/// the leaders: see Lease.swift.
+/// suspended, the next one leads. If its request fails, the next one leads too, so that a server in
+/// need does not get the requests of all at once; but nobody waits for a third. Among sessions that
+/// share a directory, a lease does the same for the leaders: see Lease.swift.
 struct Flight: ~Copyable {
   var leads = false
   var isWaiting = false
   /// It has waited for a response, so it waits no more for this URL.
   var hasWaited = false
+  /// A request that it waited for has failed.
+  var hasSeenFailure = false
   /// When it began to wait, by the cache's clock.
   var joined: Int64 = 0
   /// Of a leader.
   var lease = Lease()
   /// Those that wait for this transfer: a counted reference to each.
   var followers = GrowingArray<Unmanaged<Transfer>>()
+}
+
+/// What a leader leaves to those that wait.
+enum FlightEnd {
+  /// Its response, or nothing that may be shared.
+  case answered
+  /// No response has come.
+  case failed
+  /// It was cancelled or suspended, or begins anew.
+  case abandoned
 }
 
 extension Transfer {
@@ -79,7 +92,7 @@ extension Transfer {
   }
 
   /// Nothing more comes of this transfer for those that wait.
-  func leaveFlight(isAbandoned: Bool) {
+  func leaveFlight(_ end: FlightEnd) {
     guard flight.leads else { return }
     flight.leads = false
     if let cache = configuration.cache { flight.lease.release(cache) }
@@ -97,7 +110,13 @@ extension Transfer {
       let follower = reference.takeUnretainedValue()
       if follower.isListed, follower.flight.isWaiting {
         follower.flight.isWaiting = false
-        follower.flight.hasWaited = !isAbandoned
+        switch end {
+        case .answered: follower.flight.hasWaited = true
+        case .failed:
+          follower.flight.hasWaited = follower.flight.hasSeenFailure
+          follower.flight.hasSeenFailure = true
+        case .abandoned: follower.flight.hasWaited = false
+        }
         follower.pending = .request
         follower.hasMoved()
         follower.continueSoon()

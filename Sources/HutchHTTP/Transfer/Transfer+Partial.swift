@@ -101,14 +101,14 @@ extension Transfer {
     } else {
       exchange.cache.remove(exchange.key)
     }
-    leaveFlight(isAbandoned: false)
+    leaveFlight(.answered)
     pending = .answer(whole, "fwd=partial; fwd-status=206")
     continueSoon()
     return true
   }
 
   private func startOver(_ exchange: Exchange) throws(Failure) -> Bool {
-    leaveFlight(isAbandoned: true)
+    leaveFlight(.abandoned)
     exchange.isRefuted = true
     try begin()
     return true

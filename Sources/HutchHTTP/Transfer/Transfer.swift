@@ -167,7 +167,7 @@ final class Transfer {
   // MARK: pauses
 
   func pause() {
-    leaveFlight(isAbandoned: true)
+    leaveFlight(.abandoned)
     if !isPaused, isAdded { curl_easy_pause(easy, CURLPAUSE_ALL) }
     isPaused = true
   }
@@ -212,7 +212,7 @@ final class Transfer {
     count()
     remove()
     hasConnection = false
-    leaveFlight(isAbandoned: false)
+    leaveFlight(.answered)
     pending = .answer(stored, "fwd=stale")
     continueSoon()
     return true
@@ -231,8 +231,14 @@ final class Transfer {
   /// What a result of libcurl means for the task; nil: another request has begun.
   func ended(_ code: CURLcode) throws(Failure) -> Outcome? {
     count()
+    if step == nil, failure?.status.code == Int32(HUTCH_HTTP_BAD_RESPONSE),
+      exchange?.mayReplaceError ?? false
+    {
+      // Headers that are malformed are an error as a lost connection is.
+      failure = nil
+    }
     if failure == nil, try isAnsweredByCache(after: code) { return nil }
-    leaveFlight(isAbandoned: false)
+    leaveFlight(code == CURLE_OK && failure == nil && step != nil ? .answered : .failed)
     return try concluded(code)
   }
 
@@ -292,7 +298,7 @@ final class Transfer {
   func close(_ outcome: Outcome) {
     // What a request cost that did not come to its end.
     if isAdded, outcome.status != 0, !isCounted { count() }
-    leaveFlight(isAbandoned: outcome.status == Status.cancelled.code)
+    leaveFlight(outcome.status == Status.cancelled.code ? .abandoned : .failed)
     remove()
     metrics.total = Clock.read(CLOCK_MONOTONIC) - began
     destination.close()
@@ -325,6 +331,7 @@ final class Transfer {
     metrics.redirects += 1
     isRepeated = false
     flight.hasWaited = false
+    flight.hasSeenFailure = false
     flight.lease = Lease()
   }
 
