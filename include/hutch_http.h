@@ -211,7 +211,8 @@ enum {
  *
  * A part is stored that a host has asked for (206), and what came of a body before its
  * connection was lost. A task for the whole asks for the rest (Range, If-Range), if both have
- * the same strong validator: parts of two versions are never put together.
+ * the same strong validator: parts of two versions are never put together. A part that has every
+ * byte is stored as the whole.
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
  * use it if it may be stored and answers them. If the task that makes the request is cancelled

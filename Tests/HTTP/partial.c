@@ -57,6 +57,29 @@ TEST(a_stored_part_answers_for_its_own_bytes) {
   }
 }
 
+TEST(a_part_with_every_byte_is_the_whole) {
+  static const char *tags[] = {"\nETag: \"1\"", "\nETag: W/\"1\"", ""};
+  for (int index = 0; index < 3; index++) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "206 Partial Content\nContent-Range: bytes 0-9/10\nCache-Control: max-age=100%s\n\n"
+             WHOLE, tags[index]);
+    rig r = start("every_byte", 0);
+    tell(&r, text);
+    expect(&r, "Range: bytes=0-", 206, WHOLE, false);
+    hutch_http_task *task = ask(&r, NULL);
+    answer a = read_answer(task);
+    CHECK(a.code == 200 && a.from_cache && strcmp(a.body, WHOLE) == 0);
+    CHECK(header_is(task, "Content-Length", "10"));
+    const char *value;
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_http_task_header(task, "Content-Range", 0, &value));
+    hutch_http_task_release(task);
+    expect(&r, "Range: bytes=3-5", 206, "345", true);
+    CHECK_EQUAL(1, asked(&r));
+    stop(&r);
+  }
+}
+
 TEST(a_part_is_stored_if_it_was_asked_for_and_says_where_it_is) {
   static const struct { const char *what, *answer, *header; } rows[] = {
       {"not asked for", PART(0, 3, "\"1\"") "0123", "X-No: range"},

@@ -44,6 +44,11 @@ extension StoredResponse {
     return true
   }
 
+  /// A part that has every byte is the whole (section 3.4).
+  func becomeWhole() throws(Failure) {
+    if let (bounds, size) = part, bounds == 0..<size { try setBounds(bounds, of: size) }
+  }
+
   /// Its bytes are those from `start`, and fewer than it says. False: it has none.
   func cut(from start: Int, of whole: StoredResponse) throws(Failure) -> Bool {
     guard body.count > 0, let size = whole.part?.size else { return false }

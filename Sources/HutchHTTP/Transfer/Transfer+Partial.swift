@@ -129,6 +129,7 @@ extension Transfer {
   func storePart(_ part: StoredResponse, _ exchange: Exchange) throws(Failure) {
     let cache = exchange.cache
     guard part.part != nil else { return }
+    try part.becomeWhole()
     guard let stored = try cache.find(exchange.key, for: self) else {
       return try cache.store(part, at: exchange.key, for: self)
     }
