@@ -10,6 +10,13 @@
 
 static void go(rig *r) { hutch_http_task_release(control(r, "GET", "go", NULL)); }
 
+/* Returns when all tasks of the session that were made before have begun. */
+static void let_begin(rig *r) {
+  hutch_http_request request = get(url_of("origin", "/count/none"));
+  request.cache_mode = HUTCH_HTTP_CACHE_NONE;
+  hutch_http_task_release(fetch(r->session, &request));
+}
+
 /* A request of the rig with this method, which the origin answers at once. */
 static void send_method(rig *r, const char *method) {
   hutch_http_request request = request_of(r);
@@ -351,7 +358,8 @@ TEST(one_validation_runs_behind_any_number_of_answers) {
   expect(&r, NULL, 200, "one", true);
   while (asked(&r) < 2) continue;
   for (int index = 0; index < 5; index++) expect(&r, NULL, 200, "one", true);
-  hutch_http_task_release(control(&r, "GET", "go", NULL));
+  let_begin(&r);
+  go(&r);
   /* A session that ends finishes what it does behind. */
   end_session(r.session);
   r.session = new_session(&r.configuration);
@@ -411,9 +419,7 @@ TEST(a_stored_response_stands_in_for_one_that_is_not_valid) {
 static void begin_held(rig *r, hutch_http_task **tasks, int count) {
   hutch_http_request request = request_of(r);
   for (int index = 0; index < count; index++) tasks[index] = begin(r->session, &request);
-  request = get(url_of("origin", "/count/none"));
-  request.cache_mode = HUTCH_HTTP_CACHE_NONE;
-  hutch_http_task_release(fetch(r->session, &request));
+  let_begin(r);
   while (asked(r) == 0) continue;
   go(r);
 }
