@@ -422,6 +422,7 @@ HUTCH_API void hutch_group_release(hutch_group *group);
  *
  * A task whose options name the port leaves its completion there. The port's descriptor is
  * readable while completions wait, and the event loop then drains them on its own thread.
+ * hutch_task_wait may return a moment before the descriptor becomes readable.
  * One port serves any number of caches and queues. *out: a new reference, which
  * hutch_port_release releases. Since 0.1.
  */
