@@ -273,8 +273,8 @@ TEST(a_large_put_evicts_few_entries_at_once) {
    holes as fast as they come: its charge stays near the limit, and so does its memory. `every`: one
    put of so many is a large one, and `row` of them follow each other. `most`: resident, of the
    limit. */
-static void check_large_among_small(size_t size_limit, uint32_t policy, int large, int every,
-                                    int row, double most) {
+static void check_large_among_small(size_t size_limit, uint32_t policy, int small, int large,
+                                    int every, int row, double most) {
   if (!in_child()) return;
   static const char value[1 << 20];
   size_t before = resident();
@@ -283,11 +283,11 @@ static void check_large_among_small(size_t size_limit, uint32_t policy, int larg
   options.policy = policy;
   hutch_cache *cache = open_cache(NULL, &options);
   /* A fifth more than a full tier has. */
-  size_t first = size_limit / 150;
+  size_t first = size_limit / ((size_t)small + 50);
   double limit = (double)options.memory.cost, put = 0, charged = 1, share = 0;
   for (uint64_t i = 0; i < first || put < 2 * limit; i++) {
     bool is_large = i >= first && i % (uint64_t)(every * row) < (uint64_t)row;
-    size_t size = is_large ? (size_t)large : 100;
+    size_t size = (size_t)(is_large ? large : small);
     CHECK_OK(hutch_put(cache, &i, sizeof i, value, size, NULL, NULL));
     if (i < first) continue;
     put += (double)size + 80;
@@ -302,7 +302,7 @@ static void check_large_among_small(size_t size_limit, uint32_t policy, int larg
   fflush(stdout);
   /* One large value may be a 32nd of the limit, or no small one comes that closes holes too. */
   bool is_much = (size_t)large >= size_limit / 64 || (every == 1 && large > 1000);
-  CHECK(charged > (is_much ? 0.85 : 0.90));
+  CHECK(charged > (is_much ? 0.84 : 0.88));
   CHECK(share < most);
   /* Slots that no entry uses any more are given back. */
   CHECK(cost_of(cache) > options.memory.cost / 100 * (is_much ? 85 : 97));
@@ -311,21 +311,22 @@ static void check_large_among_small(size_t size_limit, uint32_t policy, int larg
 }
 
 TEST(of_large_values_among_small_ones) {
-  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 64 << 10, 1000, 1, 1.12);
-  check_large_among_small(halved(64 << 20), HUTCH_POLICY_FIFO, 256 << 10, 300, 1, 1.12);
-  check_large_among_small(64 << 20, HUTCH_POLICY_LRU, 1000, 1, 1, 1.12);
+  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 100, 64 << 10, 1000, 1, 1.10);
+  check_large_among_small(halved(64 << 20), HUTCH_POLICY_FIFO, 100, 256 << 10, 300, 1, 1.10);
+  check_large_among_small(64 << 20, HUTCH_POLICY_LRU, 100, 1000, 1, 1, 1.10);
 }
 
 /* A few of them in a row leave hardly more holes than one. */
 TEST(of_larger_values_among_small_ones) {
-  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 1 << 20, 1000, 4, 1.13);
-  check_large_among_small(16 << 20, HUTCH_POLICY_LRU, 256 << 10, 300, 4, 1.13);
-  check_large_among_small(8 << 20, HUTCH_POLICY_LRU, 256 << 10, 300, 4, 1.20);
+  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 100, 1 << 20, 1000, 4, 1.13);
+  check_large_among_small(16 << 20, HUTCH_POLICY_LRU, 100, 256 << 10, 300, 4, 1.13);
+  check_large_among_small(8 << 20, HUTCH_POLICY_LRU, 100, 256 << 10, 300, 4, 1.20);
   /* And nothing else. */
-  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 10000, 1, 1, 1.11);
-  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LFU, 30000, 1, 1, 1.12);
-  check_large_among_small(16 << 20, HUTCH_POLICY_FIFO, 30000, 1, 1, 1.12);
-  check_large_among_small(8 << 20, HUTCH_POLICY_LRU, 10000, 1, 1, 1.16);
+  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LRU, 100, 10000, 1, 1, 1.10);
+  check_large_among_small(halved(64 << 20), HUTCH_POLICY_LFU, 100, 30000, 1, 1, 1.10);
+  check_large_among_small(16 << 20, HUTCH_POLICY_FIFO, 100, 30000, 1, 1, 1.10);
+  check_large_among_small(64 << 20, HUTCH_POLICY_DEFAULT, 8, 64 << 10, 1, 1, 1.10);
+  check_large_among_small(8 << 20, HUTCH_POLICY_LRU, 100, 10000, 1, 1, 1.16);
 }
 
 TEST(after_a_change_of_sizes_and_threads) {

@@ -44,7 +44,7 @@ import Testing
       expect(budget.reserve(charge))
       cost -= 2 * charge
     }
-    let left = BudgetTests.base - (UInt64(BudgetTests.idle) - BudgetTests.limit / 32 - 64 << 10)
+    let left = BudgetTests.base - (UInt64(BudgetTests.idle) - BudgetTests.limit / 48 - 64 << 10)
     expect(cost <= left && cost > left - 8 * charge)
     expect(budget.isWithinLimits && budget.limit == BudgetTests.limit)
   }

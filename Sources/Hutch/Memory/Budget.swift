@@ -11,12 +11,12 @@ import Synchronization
 /// uses: holes between blocks that the heap cannot give back, beyond what it may keep (Heap.swift),
 /// of which the tier answers for as much as it has of the bytes in use; and slots and words whose
 /// entries have gone, after larger entries have replaced many small ones. Both together lower the
-/// limit in force by what they are more than a 32nd of the limit and 64 KB, or, with what the heap
+/// limit in force by what they are more than a 48th of the limit and 64 KB, or, with what the heap
 /// may keep, more than five 64ths of the limit. So do the times of entries that only the tier's
 /// ages end, which no charge has, by what they are more than a 32nd of the limit. New limits pay
 /// for idle slots and words at once. A put lowers the limit to at most its own charge, and at most
-/// 8 KB or an eighth of its charge, below what is held, so each evicts a little more for a while,
-/// and none much. It raises it by at most a quarter of its charge. The limit in force is at least a
+/// 8 KB or a half of its charge, below what is held, so each evicts a little more for a while, and
+/// none much. It raises it by at most a quarter of its charge. The limit in force is at least a
 /// half of the limit, and all of it once an entry came with a cost of its own, which need not be
 /// bytes.
 ///
@@ -279,19 +279,19 @@ struct Budget: ~Copyable {
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
     let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
-    // The base of a small tier has what the heap may keep. Its limit falls a 16th below that at
+    // The base of a small tier has what the heap may keep. Its limit falls a tenth below that at
     // most: evictions leave holes too, which puts close slowly. It would fall because it falls.
     let isSmall = limit < Budget.mostOfSmallTier
     let besideRoom = isSmall ? .max : limit / 64 * 5 - min(room, limit / 16)
     let (free, most) =
       paysAll
-      ? (limit / 64, limit / 16)
-      : (min(limit / 32 + UInt64(Budget.small), besideRoom), base / 2)
+      ? (limit / 64, limit / 10)
+      : (min(limit / 48 + UInt64(Budget.small), besideRoom), base / 2)
     let least = base - min(most, lost - min(lost, free))
     let before = min(limit, limits.pointee.target.load(ordering: .relaxed))
     // By a step at most: what the heap has for a moment, before a review gives it back, counts for
     // little.
-    let step = min(charge, max(Budget.leastOfStep, charge / 8))
+    let step = min(charge, max(Budget.leastOfStep, charge / 2))
     let target = max(min(least, before + charge / 4), before - min(before, step))
     let floor = cost - min(cost, step)
     limits.pointee.target.store(target, ordering: .relaxed)
