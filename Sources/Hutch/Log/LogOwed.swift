@@ -35,10 +35,9 @@ final class LogOwed {
   /// Notes a damaged entry. False: it was noted before, or cannot be; a later read meets it again.
   func add(_ entry: Damaged) -> Bool {
     lock.withLock {
-      for other in damaged.elements where other.address == entry.address { return false }
-      guard damaged.count < LogOwed.mostDamaged, (try? damaged.append(entry)) != nil else {
-        return false
-      }
+      guard !notes(entry.address), damaged.count < LogOwed.mostDamaged,
+        (try? damaged.append(entry)) != nil
+      else { return false }
       count.wrappingAdd(1, ordering: .relaxed)
       isDamaged.store(true, ordering: .relaxed)
       return true
@@ -47,10 +46,12 @@ final class LogOwed {
 
   /// Whether a damaged entry is noted.
   func isNoted(_ address: LogAddress) -> Bool {
-    lock.withLock {
-      for other in damaged.elements where other.address == address { return true }
-      return false
-    }
+    lock.withLock { notes(address) }
+  }
+
+  private func notes(_ address: LogAddress) -> Bool {
+    for other in damaged.elements where other.address == address { return true }
+    return false
   }
 
   /// One of the damaged entries, which is not noted any more; nil: there is none.

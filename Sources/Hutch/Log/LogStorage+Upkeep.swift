@@ -15,9 +15,11 @@ struct LogSweep {
   private(set) var pauseEnd: Int64 = 0
 
   /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
-  /// time goes into walks. One that leaves entries whose time has ended by the tier's ages, which
-  /// the next walk meets again, is followed by a pause of a minute.
+  /// time goes into walks.
   private static let long: Int64 = 2_000_000
+  /// The pause after a walk that leaves entries whose time has ended by the tier's ages. The next
+  /// walk meets them again.
+  private static let pauseWithEnded: Int64 = 60_000_000_000
 
   mutating func begin(_ number: UInt64, at monotonic: Int64) {
     self.number = number
@@ -28,8 +30,8 @@ struct LogSweep {
 
   mutating func end(at monotonic: Int64, leavesEnded: Bool) {
     let length = monotonic - began
-    pauseEnd =
-      leavesEnded ? began + 60_000_000_000 : length < LogSweep.long ? 0 : began + 16 * length
+    let pause = leavesEnded ? LogSweep.pauseWithEnded : length < LogSweep.long ? 0 : 16 * length
+    pauseEnd = pause == 0 ? 0 : began + pause
     place = nil
   }
 }
