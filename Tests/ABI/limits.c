@@ -1,6 +1,8 @@
 /* The group 'limits' of hutch.h: every limit is hard, and holds when a put returns. */
+#define _GNU_SOURCE
 #include "check.h"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 /* A cache in memory with these limits; 0 is none. */
@@ -27,6 +29,34 @@ static hutch_status put_number(hutch_cache *cache, uint32_t key, size_t size) {
 }
 
 /* ------------------------------------------------------------------ memory */
+
+/* A value that memory refuses for its size is not read, and not copied: a copy could take all of
+   the machine's memory. It replaces nothing and leaves nothing. */
+TEST(a_value_larger_than_the_tier_is_not_copied) {
+  size_t size = (size_t)1 << 30;
+  void *value = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(value != MAP_FAILED);
+  hutch_cache *cache = open_limited(1 << 20, 0, 0);
+  hutch_put_options options = put_options();
+  options.time_to_live = 1000000000;
+  hutch_put_result result = {.struct_size = sizeof result};
+  CHECK_OK(put_text(cache, "key", "old"));
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(cache, KEY("key"), value, size, NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_TOO_LARGE, result.memory);
+  CHECK_MISSING(cache, "key");
+  CHECK_OK(put_text(cache, "key", "old"));
+  CHECK_STATUS(HUTCH_EXISTS, hutch_add(cache, KEY("key"), value, size, &options, NULL));
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(cache, KEY("key"), value, size, &options, NULL));
+  CHECK_MISSING(cache, "key");
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_add(cache, KEY("key"), value, size, NULL, NULL));
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(cache, KEY("key"), value, INT64_MAX, NULL, NULL));
+  CHECK_EQUAL(0, cost_of(cache));
+  /* No entry came with a cost of its own: costs are bytes still. */
+  CHECK_OK(put_number(cache, 1, 100000));
+  CHECK(cost_of(cache) > 100000);
+  CHECK_OK(hutch_close(cache));
+  CHECK(munmap(value, size) == 0);
+}
 
 TEST(the_default_limits_hold_without_a_setter) {
   hutch_cache *cache = open_cache(NULL, NULL);

@@ -62,7 +62,7 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     let moment = clock.current
     let hash = memory.hash(key)
-    guard storage == nil, spec.isPlain, condition.isAlways else {
+    guard storage == nil, spec.isPlain, condition.isAlways, !isTooLarge(value) else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
     }
     // Without a listener and a reservation the put needs no stripe.
@@ -78,6 +78,13 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
+    var (value, spec) = (value, spec)
+    if storage == nil, spec.cost == 0, !events.wantsEntries, isTooLarge(value) {
+      // No copy is made, which could take all of the machine's memory: memory refuses an entry of
+      // this cost as it would refuse the value.
+      spec.cost = UInt64(value.count)
+      value = Bytes(start: nil, count: 0)
+    }
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
@@ -115,6 +122,10 @@ extension Cache {
       if: condition, in: scope, storing: try target(of: spec.writePolicy, in: scope),
       suffix: spec.suffix)
   }
+
+  /// Whether the memory tier refuses a value without a cost of its own, for its size alone.
+  @inline(__always)
+  private func isTooLarge(_ value: Bytes) -> Bool { UInt64(value.count) > memory.largestCharge }
 
   /// True if the condition need not be looked at before the value is copied: the value is small,
   /// and a replacement or a swap seldom fails. A listener is told before the copy is stored.

@@ -3,9 +3,9 @@ import CSystem
 /// Several transfers for one URL make one request (RFC 9111, section 4: collapsed requests). The
 /// first one leads. The others wait until it has ended, and then ask the cache again; one that
 /// cannot use what the leader has stored makes its own request. If the leader is cancelled or
-/// suspended, the next one leads. If its request fails, the next one leads too, so that a server in
-/// need does not get the requests of all at once; but nobody waits for a third. Among sessions that
-/// share a directory, a lease does the same for the leaders: see Lease.swift.
+/// suspended, the next one leads. If its request fails, the next one leads too, so that a failing
+/// server does not get the requests of all at once. No transfer waits for a third request. Among
+/// sessions that share a directory, a lease does the same for the leaders: see Lease.swift.
 struct Flight: ~Copyable {
   var leads = false
   var isWaiting = false
