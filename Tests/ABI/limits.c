@@ -51,6 +51,7 @@ TEST(a_value_larger_than_the_tier_is_not_copied) {
   CHECK_STATUS(HUTCH_TOO_LARGE, hutch_add(cache, KEY("key"), value, size, NULL, NULL));
   CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(cache, KEY("key"), value, INT64_MAX, NULL, NULL));
   CHECK_EQUAL(0, cost_of(cache));
+  CHECK_EQUAL(4, stats_of(cache).memory.refusals);
   /* No entry came with a cost of its own: costs are bytes still. */
   CHECK_OK(put_number(cache, 1, 100000));
   CHECK(cost_of(cache) > 100000);

@@ -78,12 +78,14 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
-    var (value, spec) = (value, spec)
-    if storage == nil, spec.cost == 0, !events.wantsEntries, isTooLarge(value) {
-      // No copy is made, which could take all of the machine's memory: memory refuses an entry of
-      // this cost as it would refuse the value.
-      spec.cost = UInt64(value.count)
-      value = Bytes(start: nil, count: 0)
+    // No copy is made of a value that memory refuses: it could take all of the machine's memory.
+    if storage == nil, spec.cost == 0, isTooLarge(value), !events.wantsEntries,
+      !order.isReserved(hash)
+    {
+      if !condition.isAlways { carryOutClears(of: key, hash, at: moment) }
+      if let refused = memory.refuse(key, size: value.count, hash, at: moment, condition) {
+        return Cache.result(ofRefused: refused, condition)
+      }
     }
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
@@ -205,17 +207,24 @@ extension Cache {
   /// The result of a put in a cache without a store, from the memory tier's result.
   @inline(__always)
   private func result(of put: MemoryPutResult, _ condition: WriteCondition) -> PutResult {
+    guard put.outcome == .stored else { return Cache.result(ofRefused: put, condition) }
     var result = PutResult()
-    switch put.outcome {
-    case .stored:
-      result.version = put.version
-      result.memory = .stored
-      if _slowPath(memory.wantsUpkeep) { try? startMaintenance() }
-    case .tooLarge:
+    result.version = put.version
+    result.memory = .stored
+    if _slowPath(memory.wantsUpkeep) { try? startMaintenance() }
+    return result
+  }
+
+  @inline(never)
+  private static func result(
+    ofRefused put: MemoryPutResult, _ condition: WriteCondition
+  ) -> PutResult {
+    var result = PutResult()
+    if put.outcome == .tooLarge {
       result.version = put.version
       result.memory = .tooLarge
       result.setStatus(storageFailure: nil)
-    case .exists, .notFound, .conflict:
+    } else {
       result.version = put.existing
       result.status = condition.refusal(of: put.existing)
     }

@@ -67,6 +67,20 @@ extension MemoryTier {
       isPrepared: isPrepared, &departures)
   }
 
+  /// A put of a value of which so many bytes alone are too large; nil: they are not, and nothing
+  /// has been done.
+  @inline(never)
+  func refuse(
+    _ key: Bytes, size: Int, _ hash: UInt64, at: Moment, _ condition: WriteCondition
+  ) -> MemoryPutResult? {
+    var departures = makeDepartures()
+    let result = with(hash) { shard, hash in
+      shard.refuse(key, size: size, hash, at: at, condition, budget, versions, into: &departures)
+    }
+    deliver(&departures)
+    return result
+  }
+
   /// Goes on with a short put, which the policy has been asked about.
   @inline(never)
   func finishShort(_ block: consuming Block, _ hash: UInt64, at: Moment) throws(Failure) {

@@ -46,11 +46,8 @@ extension Shard {
     }
     if charge > budget.largestCharge {
       // New times may make an entry too large. No write has come: the entry is evicted.
-      if let place = found {
-        remove(place, hash, isTouch ? .evicted : .replaced, at: at, budget, into: &departures)
-      }
-      refusals.add(1)
-      var refused = MemoryPutResult(.tooLarge, existing: existing)
+      var refused = refuse(
+        found, isTouch ? .evicted : .replaced, hash, at: at, budget, into: &departures)
       refused.version = block.version == 0 ? versions.draw() : block.version
       return .done(refused)
     }
@@ -114,6 +111,35 @@ extension Shard {
     if isTimed { setTimes(of: block, at: at) }
     result.version = block.version
     return .done(result)
+  }
+
+  /// A put of a value of which so many bytes alone are too large, without the value; nil: they are
+  /// not. `departures` is empty.
+  mutating func refuse(
+    _ key: Bytes, size: Int, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
+    _ budget: borrowing Budget, _ versions: Versions, into departures: inout Departures
+  ) -> MemoryPutResult? {
+    if UInt64(size) <= budget.largestCharge { return nil }
+    let found = findLive(key, hash, at: at, budget, into: &departures)
+    let existing = found?.pointee.block.version ?? 0
+    if let refusal = condition.refusal(existing: existing, new: 0) {
+      return MemoryPutResult(refusal, existing: existing)
+    }
+    var refused = refuse(found, .replaced, hash, at: at, budget, into: &departures)
+    refused.version = versions.draw()
+    return refused
+  }
+
+  /// The result of a put that is too large, which removes what it would have replaced.
+  @inline(__always)
+  private mutating func refuse(
+    _ found: Table.Place?, _ cause: DepartureCause, _ hash: UInt64, at: Moment,
+    _ budget: borrowing Budget, into departures: inout Departures
+  ) -> MemoryPutResult {
+    let refused = MemoryPutResult(.tooLarge, existing: found?.pointee.block.version ?? 0)
+    if let found { remove(found, hash, cause, at: at, budget, into: &departures) }
+    refusals.add(1)
+    return refused
   }
 
   /// Sets the limit in force, if it has to change. True: words may have moved.

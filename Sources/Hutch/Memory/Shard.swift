@@ -264,17 +264,27 @@ struct Shard: ~Copyable {
     return charge
   }
 
+  /// Where a live entry is; one that has expired is removed. `departures` is not full.
+  @inline(never)
+  mutating func findLive(
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) -> Table.Place? {
+    guard let place = entries.table.find(key, hash) else { return nil }
+    if place.pointee.isTimed && isExpired(place.pointee.block, at: at.time) {
+      remove(place, hash, .expired, at: at, budget, into: &departures)
+      return nil
+    }
+    return place
+  }
+
   /// The block, whose reference is the caller's, of a live entry that meets the condition.
   mutating func remove(
     _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     _ budget: borrowing Budget, into departures: inout Departures
   ) -> UnownedBlock? {
-    guard let place = entries.table.find(key, hash) else { return nil }
+    guard let place = findLive(key, hash, at: at, budget, into: &departures) else { return nil }
     let block = place.pointee.block
-    if place.pointee.isTimed && isExpired(block, at: at.time) {
-      remove(place, hash, .expired, at: at, budget, into: &departures)
-      return nil
-    }
     guard condition.holds(for: block.version) else { return nil }
     policy.remember(place, entries)
     takeOut(place, hash, budget)

@@ -49,6 +49,12 @@ struct WriteCondition {
   /// yet.
   @inline(__always)
   func holds(for existing: UInt64, new: UInt64 = 0) -> Bool {
+    isAlways || isMet(for: existing, new: new)
+  }
+
+  /// Once, not at every place that asks.
+  @inline(never)
+  private func isMet(for existing: UInt64, new: UInt64) -> Bool {
     switch kind {
     case .always: true
     case .absent: existing == 0
