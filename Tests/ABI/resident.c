@@ -270,9 +270,9 @@ TEST(a_large_put_evicts_few_entries_at_once) {
 
 /* Large values come into a tier that is full of small entries. A large value needs its room in one
    piece, and the entries that go for it leave theirs in hundreds of places. The tier closes these
-   holes as fast as they come: its charge stays near the limit, and so does its memory. `every`: one
-   put of so many is a large one, and `row` of them follow each other. `most`: resident, of the
-   limit. */
+   holes as fast as they come: its charge stays near the limit, and so does its memory. `small` and
+   `large`: bytes of a value. `every`: one put of so many is a large one, and `row` of them follow
+   each other. `most`: resident, of the limit. */
 static void check_large_among_small(size_t size_limit, uint32_t policy, int small, int large,
                                     int every, int row, double most) {
   if (!in_child()) return;
@@ -282,7 +282,7 @@ static void check_large_among_small(size_t size_limit, uint32_t policy, int smal
   options.memory.cost = size_limit;
   options.policy = policy;
   hutch_cache *cache = open_cache(NULL, &options);
-  /* A fifth more than a full tier has. */
+  /* A fifth more than a full tier has, or more. */
   size_t first = size_limit / ((size_t)small + 50);
   double limit = (double)options.memory.cost, put = 0, charged = 1, share = 0;
   for (uint64_t i = 0; i < first || put < 2 * limit; i++) {

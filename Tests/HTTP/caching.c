@@ -574,14 +574,6 @@ TEST(damaged_values_are_misses) {
 
 #define CALLERS 64
 
-/* Returns when all tasks that were made before have begun, and the origin has a request. */
-static void let_begin(rig *r) {
-  hutch_http_request request = get(url_of("origin", "/count/none"));
-  request.cache_mode = HUTCH_HTTP_CACHE_NONE;
-  hutch_http_task_release(fetch(r->session, &request));
-  while (asked(r) == 0) continue;
-}
-
 TEST(many_tasks_for_one_url_make_one_request) {
   rig r = start("coalesced", 0);
   tell(&r, "hold 200 OK\nCache-Control: max-age=100\n\nbody");
@@ -592,7 +584,7 @@ TEST(many_tasks_for_one_url_make_one_request) {
   /* A follower goes, and the others stay. */
   CHECK_OK(hutch_http_task_cancel(tasks[7], NULL));
   CHECK_EQUAL(HUTCH_CANCELLED, result_of(tasks[7]));
-  hutch_http_task_release(control(&r, "GET", "go", NULL));
+  go(&r);
   for (int index = 0; index < CALLERS; index++) {
     if (index != 7) {
       CHECK_EQUAL(HUTCH_OK, result_of(tasks[index]));
@@ -613,7 +605,7 @@ TEST(the_next_task_leads_if_the_first_is_cancelled) {
   let_begin(&r);
   CHECK_OK(hutch_http_task_cancel(tasks[0], NULL));
   CHECK_EQUAL(HUTCH_CANCELLED, result_of(tasks[0]));
-  hutch_http_task_release(control(&r, "GET", "go", NULL));
+  go(&r);
   for (int index = 1; index < 3; index++) CHECK_EQUAL(HUTCH_OK, result_of(tasks[index]));
   for (int index = 0; index < 3; index++) hutch_http_task_release(tasks[index]);
   CHECK_EQUAL(2, asked(&r));
@@ -633,7 +625,7 @@ TEST(what_may_not_be_shared_is_asked_for_each) {
     hutch_http_task *tasks[4];
     for (int task = 0; task < 4; task++) tasks[task] = begin(r.session, &request);
     let_begin(&r);
-    hutch_http_task_release(control(&r, "GET", "go", NULL));
+    go(&r);
     for (int task = 0; task < 4; task++) {
       CHECK_EQUAL(HUTCH_OK, result_of(tasks[task]));
       CHECK(strcmp(read_answer(tasks[task]).body, "body") == 0);

@@ -28,8 +28,6 @@ static rig start_beside(const rig *r, int64_t lease, uint32_t flags) {
   return other;
 }
 
-static void go(rig *r) { hutch_http_task_release(control(r, "GET", "go", NULL)); }
-
 static hutch_http_task *begin_get(rig *r) {
   hutch_http_request request = request_of(r);
   return begin(r->session, &request);

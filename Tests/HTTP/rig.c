@@ -38,6 +38,15 @@ void tell(rig *r, const char *answers) {
   hutch_http_task_release(control(r, "PUT", "tell", answers));
 }
 
+void go(rig *r) { hutch_http_task_release(control(r, "GET", "go", NULL)); }
+
+void let_begin(rig *r) {
+  hutch_http_request request = get(url_of("origin", "/count/none"));
+  request.cache_mode = HUTCH_HTTP_CACHE_NONE;
+  hutch_http_task_release(fetch(r->session, &request));
+  while (asked(r) == 0) continue;
+}
+
 int asked(rig *r) {
   hutch_http_task *task = control(r, "GET", "count", NULL);
   hutch_http_response response = response_of(task);

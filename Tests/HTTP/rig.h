@@ -28,8 +28,13 @@ void stop(rig *r);
 hutch_http_task *control(rig *r, const char *method, const char *verb, const char *body);
 /* What the origin answers from now on. */
 void tell(rig *r, const char *answers);
+/* The origin answers what it holds. */
+void go(rig *r);
 /* How many requests the origin has had since then. */
 int asked(rig *r);
+/* Returns when all tasks of the session that were made before have begun, and the origin has had a
+   request. */
+void let_begin(rig *r);
 /* Whether the last of them had this line, in small letters up to the colon. */
 bool asked_with(rig *r, const char *line);
 

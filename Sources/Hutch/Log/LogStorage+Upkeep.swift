@@ -30,8 +30,8 @@ struct LogSweep {
 
   mutating func end(at monotonic: Int64, leavesEnded: Bool) {
     let length = monotonic - began
-    let pause = leavesEnded ? LogSweep.pauseWithEnded : length < LogSweep.long ? 0 : 16 * length
-    pauseEnd = pause == 0 ? 0 : began + pause
+    pauseEnd =
+      began + (leavesEnded ? LogSweep.pauseWithEnded : length < LogSweep.long ? 0 : 16 * length)
     place = nil
   }
 }

@@ -115,7 +115,7 @@ extension Transfer {
         case .failed:
           follower.flight.hasWaited = follower.flight.hasSeenFailure
           follower.flight.hasSeenFailure = true
-        case .abandoned: follower.flight.hasWaited = false
+        case .abandoned: break
         }
         follower.pending = .request
         follower.hasMoved()
