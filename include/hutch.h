@@ -1453,7 +1453,7 @@ typedef struct hutch_load_options {
 
 enum {
   /* If the load that refreshes an entry fails, its caller gets the old value and no
-     failure. */
+     failure. A load without an answer (HUTCH_CANCELLED) is no failure. */
   HUTCH_LOAD_STALE_IF_ERROR = 1
 };
 
@@ -1533,7 +1533,8 @@ HUTCH_API hutch_status hutch_loading_fulfil(hutch_loading *loading, const void *
  * hutch_loading_fail - answer a load with a failure
  *
  * Every caller that waits gets HUTCH_LOAD_FAILED; its hutch_last_error has code as
- * system_error, and has words (ends with NUL; may be NULL; copied, up to 200 bytes).
+ * system_error, and its words end with words (ends with NUL; may be NULL; copied, up to 200
+ * bytes).
  * HUTCH_SUPERSEDED: a put of the key was made during the load, and the callers get its
  * value; or the lead has passed on. HUTCH_INVALID_ARGUMENT: as in hutch_loading_fulfil.
  * Since 0.1.
@@ -1758,9 +1759,9 @@ HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_
  * call sees the value, and another put of the key is independent. options are as in
  * hutch_put; durations begin at the commit.
  *
- * expected_size: the size of the value, if the caller knows it; 0: not known.
- * HUTCH_TOO_LARGE: no tier would accept that size. Only one thread at a time may use a
- * writer. Since 0.1.
+ * expected_size: the size of the value, if the caller knows it; 0: not known. The value may get
+ * another size. HUTCH_TOO_LARGE: no tier would accept that size. Only one thread at a time may
+ * use a writer. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
                                           uint64_t expected_size,
@@ -1781,7 +1782,7 @@ HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *dat
  * The value replaces the existing entry, as in hutch_put. The commit draws its version. If the
  * last bytes cannot be written to the value's file, the existing entry stays, as after a failed
  * append. The writer ends, whatever the answer: every later call but hutch_writer_release
- * returns HUTCH_INVALID_ARGUMENT. Since 0.1.
+ * returns HUTCH_INVALID_ARGUMENT (in a closed cache also HUTCH_CLOSED). Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
 

@@ -122,6 +122,33 @@ TEST_EACH_KIND(puts_and_removals_are_told_in_their_order) {
   CHECK_TOLD(&r, "");
 }
 
+/* The store decides a condition. Once it has, a later put knows what it replaces. */
+TEST_EACH_KIND(a_put_after_a_condition_tells_what_it_replaces) {
+  record r;
+  int tiers = k == TWO_TIERS ? 3 : k == DISK_VIEW ? 2 : 1;
+  char expected[256];
+  sprintf(expected, "?+a%d=two ?-ar%d=one -ar%d=one +a%d=two", tiers, tiers, tiers, tiers);
+  for (int way = 0; way < 5; way++) {
+    CHECK_OK(put_text(f->cache, "a", "12345678"));
+    hutch_value *value = NULL;
+    switch (way) {
+      case 0:
+        CHECK_STATUS(HUTCH_EXISTS, hutch_add(f->cache, KEY("a"), KEY("x"), NULL, NULL));
+        break;
+      case 1: CHECK_OK(hutch_replace(f->cache, KEY("a"), KEY("x"), NULL, NULL)); break;
+      case 2: CHECK_OK(hutch_increment(f->cache, KEY("a"), 1, 1, NULL, NULL)); break;
+      case 3: CHECK_OK(hutch_touch(f->cache, KEY("a"), HUTCH_HOUR, 0)); break;
+      case 4: CHECK_OK(hutch_pop(f->cache, KEY("a"), &value)); break;
+    }
+    hutch_value_release(value);
+    CHECK_OK(put_text(f->cache, "a", "one"));
+    listen_to(&r, f->cache, HUTCH_EVENT_ALL);
+    CHECK_OK(put_text(f->cache, "a", "two"));
+    CHECK_TOLD(&r, expected);
+    CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
+  }
+}
+
 /* That it is done may be told for each tier by itself, as the store decides for one of them. */
 TEST(where_processes_share_a_removal_is_announced_once) {
   hutch_options options = default_options();

@@ -368,7 +368,14 @@ final class WriteOrder {
   func complete(_ write: inout StoreWrite, in storage: any Storage) {
     if write.ticket != nil {
       storage.finish(&write)
-      stripes.endWrite(Stripes.index(of: write.hash))
+      let stripe = Stripes.index(of: write.hash)
+      // The store decides in the order of submission. A holder of the stripe may rely on what is
+      // undecided, and this call does not wait for it: the commit of a later write does the same.
+      if stripes.tryLock(stripe) {
+        noteDecided(stripe, upTo: write.version)
+        stripes.unlock(stripe)
+      }
+      stripes.endWrite(stripe)
     }
     if write.hasReplaced { write.result.existed = true }
     // Where nothing was carried out, the entry that was there is hidden all the same. `noMemory`
