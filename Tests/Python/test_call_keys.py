@@ -90,6 +90,16 @@ def test_natural_arguments_have_keys_of_their_own():
         key(Point(1, object()))
 
 
+def test_classes_of_one_name_are_told_apart():
+    """As the rows of pandas' itertuples, whose class has the name Pandas for each table."""
+    rows = [collections.namedtuple("Row", names) for names in ("a b", "b a", "a c")]
+    colours = [enum.Enum("Colours", {"RED": value}) for value in (1, "1", 2)]
+    keys = [key(row(1, 2)) for row in rows] + [key(colour.RED) for colour in colours]
+    assert len(set(keys)) == len(keys)
+    opaque = enum.Enum("Opaque", {"A": object(), "B": object()})
+    assert key(opaque.A) == key(opaque["A"]) != key(opaque.B)
+
+
 @dataclasses.dataclass
 class Config(dict):
     name: str

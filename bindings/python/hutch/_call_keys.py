@@ -115,8 +115,7 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         return repr(os.fspath(value))
     enum = sys.modules.get("enum")
     if enum is not None and isinstance(value, enum.Enum):
-        # A flag of several bits or of unknown ones can have no name.
-        return repr(value.name) if value.name is not None else literal(value.value, True)
+        return _of_member(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         # An array of another class may have more than its items: a unit, or a mask.
@@ -126,7 +125,9 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
             digest = _sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
             return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return "".join(literal(item, typed) + "," for item in value)
+        # With the names: rows of different tables have classes of one name, as those of pandas.
+        names = ", ".join(kind._fields)
+        return f"({names})=" + "".join(literal(item, typed) + "," for item in value)
     dataclasses = sys.modules.get("dataclasses")
     if dataclasses is not None and dataclasses.is_dataclass(kind):
         from ._cbor import has_fields_alone
@@ -136,6 +137,16 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         fields = (f.name for f in dataclasses.fields(value))
         return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     return None
+
+
+def _of_member(value: Any) -> str:
+    """The text of a member of an enumeration. Another enumeration can have its names."""
+    try:
+        inner = literal(value.value, True)
+    except TypeError:
+        inner = ""
+    # A flag of several bits or of unknown ones can have no name.
+    return inner if value.name is None else f"{value.name!r}, {inner}"
 
 
 def name_of(function: Callable[..., Any]) -> str:
