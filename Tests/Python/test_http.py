@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import hashlib
 import json
+import math
 import os
 import queue
 import socket
@@ -135,6 +137,27 @@ def test_failures_have_classes(session, server):
     assert session.get(server("wire", "/redirect?to=/echo"),
                        allow_redirects=False).status_code == 302
     assert session.get(server("wire", "/steps?n=2")).redirects == 3
+
+
+def test_timeouts_without_end_and_what_is_no_option(session, server):
+    url = server("plain", "/hello.txt")
+    for endless in (math.inf, 1e300, datetime.timedelta.max):
+        assert session.get(url, timeout=endless).text == "hello\n"
+    options = dict.fromkeys(["timeout", "connect_timeout", "total_timeout"], math.inf)
+    with http.Session(**options) as patient:
+        assert patient.get(url).text == "hello\n"
+    for wrong in (0, -1, math.nan, datetime.timedelta(0)):
+        with pytest.raises(ValueError):
+            session.get(url, timeout=wrong)
+    with pytest.raises(TypeError, match="number of seconds"):
+        session.get(url, timeout="5")
+    for wrong in ({None: "a"}, {1: "a"}, {"X": object()}):
+        with pytest.raises(TypeError, match="header"):
+            session.get(url, headers=wrong)
+    for name in ("max_body", "max_redirects", "max_connections_per_host", "http_version"):
+        for number in (-1, 2**64):
+            with pytest.raises(ValueError, match=name):
+                http.Session(**{name: number})
 
 
 def test_trust_and_pins(server):

@@ -12,15 +12,14 @@ from ._callbacks import callback, new_token, release_of, report
 from ._handles import Handle
 from ._http_errors import check
 from ._http_request import nanoseconds, text
+from ._units import Seconds
 
 State = Literal["unknown", "unreachable", "reachable"]
 
 _STATES: tuple[State, ...] = ("unknown", "unreachable", "reachable")
-_FOREVER = 2**63 - 1
 
 _monitors: dict[int, Callable[[State], Any]] = {}
 """The functions to call, by the number that the library carries as the context."""
-
 
 
 @callback
@@ -57,11 +56,11 @@ class Reachability(Handle):
 
     def __init__(
         self, url: str | None = None, *, on_change: Optional[Callable[[State], Any]] = None,
-        timeout: float | None = None, interval: float | None = None,
+        timeout: Seconds | None = None, interval: Seconds | None = None,
     ) -> None:
         options = h.ReachabilityOptions(
             url=None if url is None else text(url), timeout=nanoseconds(timeout),
-            interval=_FOREVER if interval == float("inf") else nanoseconds(interval))
+            interval=nanoseconds(interval))
         if on_change is not None:
             options.context = number = new_token()
             options.on_change = _tell_callback

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Literal, Optional, TypedDict, Union
 
 from . import _http_library as h
+from . import _units
 from ._http_errors import InvalidRequest
 
 Path = Union[str, os.PathLike[str]]
@@ -39,8 +40,8 @@ class RequestOptions(TypedDict, total=False):
     it is sent. The pairs of data are parts of their own."""
     auth: Optional["tuple[str, str]"]
     """User and password, sent at once."""
-    timeout: Optional[float]
-    """Seconds without a byte in either direction."""
+    timeout: Optional[_units.Seconds]
+    """Seconds without a byte in either direction; math.inf: no limit."""
     allow_redirects: bool
     stream: bool
     """Return when the headers are there; iter_bytes reads the body."""
@@ -57,7 +58,7 @@ class DownloadOptions(TypedDict, total=False):
     params: Optional[Params]
     headers: Optional[Params]
     auth: Optional["tuple[str, str]"]
-    timeout: Optional[float]
+    timeout: Optional[_units.Seconds]
     resume: bool
     """Continue what an earlier download of this URL to this file left; the default."""
     progress: Optional[Callable[[int, int], Any]]
@@ -65,13 +66,14 @@ class DownloadOptions(TypedDict, total=False):
     thread."""
 
 
-def nanoseconds(seconds: float | None) -> int:
-    """Rounded up; None: 0, the default."""
+def nanoseconds(seconds: _units.Seconds | None) -> int:
+    """Rounded up; None: 0, the default. Infinity is a time that does not come."""
     if seconds is None:
         return 0
-    if seconds <= 0:
+    duration = _units.nanoseconds(seconds)
+    if not seconds:
         raise ValueError("a timeout is not positive")
-    return max(1, round(seconds * 1e9))
+    return duration
 
 
 def text(given: Any) -> bytes:
@@ -93,7 +95,19 @@ def pairs(given: Any) -> list[tuple[Any, Any]]:
 
 
 def header_lines(given: Any) -> Any:
-    """An array of hutch_http_header; None for no pairs."""
+    """An array of hutch_http_header; None for no pairs. TypeError: what has no text of its own."""
+    made = pairs(given)
+    for name, value in made:
+        if not isinstance(name, (str, bytes)):
+            raise TypeError(f"the name of a header is a str, not {name!r}")
+        if not isinstance(value, (str, bytes, int, float)):
+            kind = type(value).__name__
+            raise TypeError(f"the header {name!r} is a str or a number, not a {kind}")
+    return field_lines(made)
+
+
+def field_lines(given: Any) -> Any:
+    """The same of the fields of a query or a form, which may be any objects."""
     made = pairs(given)
     return (h.Header * len(made))(
         *(h.Header(text(name), text(value)) for name, value in made)) if made else None
@@ -129,7 +143,7 @@ def request_of(
     method: str, url: str, *, params: Params | None = None, headers: Params | None = None,
     data: bytes | str | Params | None = None, json: Any = None,
     files: Mapping[str, File] | None = None, auth: tuple[str, str] | None = None,
-    timeout: float | None = None, allow_redirects: bool = True, stream: bool = False,
+    timeout: _units.Seconds | None = None, allow_redirects: bool = True, stream: bool = False,
     cache_mode: CacheMode | None = None,
 ) -> tuple[h.Request, list[Any], bool]:
     """A hutch_http_request, the objects that it points to, and whether the body is streamed."""
@@ -146,7 +160,7 @@ def request_of(
     elif isinstance(data, (bytes, str)):
         _set_body(request, keep, data if isinstance(data, bytes) else data.encode())
     elif data is not None:
-        request.form = form = header_lines(data)
+        request.form = form = field_lines(data)
         request.form_count = len(form) if form else 0
         keep.append(form)
     return request, keep, stream
@@ -154,7 +168,7 @@ def request_of(
 
 def plain_request_of(
     method: str, url: str, headers: Sequence[tuple[Any, Any]], body: bytes | None,
-    timeout: float | None, cache_mode: CacheMode | None,
+    timeout: _units.Seconds | None, cache_mode: CacheMode | None,
 ) -> tuple[h.Request, list[Any]]:
     """A request that another client has prepared: that client follows redirects and decompresses.
 
@@ -172,7 +186,7 @@ def plain_request_of(
 
 def download_of(
     url: str, path: Path, *, params: Params | None = None, headers: Params | None = None,
-    auth: tuple[str, str] | None = None, timeout: float | None = None, resume: bool = True,
+    auth: tuple[str, str] | None = None, timeout: _units.Seconds | None = None, resume: bool = True,
     progress: Callable[[int, int], Any] | None = None,
 ) -> tuple[h.Request, list[Any]]:
     """A hutch_http_request, and the objects that it points to."""
@@ -190,13 +204,13 @@ def download_of(
 
 def _prepared(
     method: str, url: str, params: Params | None, headers: Params | None,
-    auth: tuple[str, str] | None, timeout: float | None,
+    auth: tuple[str, str] | None, timeout: _units.Seconds | None,
 ) -> tuple[h.Request, list[Any]]:
     given = pairs(headers)
     if auth is not None:
         word = base64.b64encode(f"{auth[0]}:{auth[1]}".encode()).decode()
         given.append(("Authorization", f"Basic {word}"))
-    lines, query = header_lines(given), header_lines(params)
+    lines, query = header_lines(given), field_lines(params)
     request = h.Request(
         url=text(url), method=text(method), headers=lines,
         header_count=len(lines) if lines else 0, query=query,

@@ -51,14 +51,16 @@ from ._http_request import (
 )
 from ._http_response import Headers, Response, Task, respond
 from ._process import hint
+from ._units import named, uint32, uint64
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._cache import Cache
     from ._http_async import AsyncSession as AsyncSession
+    from ._units import Seconds
 else:
-    hint(globals(), "Cache", "Unpack")
+    hint(globals(), "Cache", "Seconds", "Unpack")
 
 __all__ = [
     "AsyncSession", "BadResponse", "CacheMode", "Closed", "ConnectionError", "DownloadOptions",
@@ -83,7 +85,7 @@ class Session(Handle):
 
     Args:
         headers: for every request that does not have them itself.
-        timeout: seconds without a byte in either direction.
+        timeout: seconds without a byte in either direction; math.inf: no limit.
         connect_timeout, total_timeout: seconds for a connection, and for a whole request.
         verify: True, False (the chain and the name are not validated), or a file of authorities.
         cert: a file with the client's certificate, or that and a file with its key.
@@ -103,15 +105,15 @@ class Session(Handle):
     """
 
     def __init__(
-        self, *, headers: Params | None = None, timeout: float | None = None,
-        connect_timeout: float | None = None, total_timeout: float | None = None,
+        self, *, headers: Params | None = None, timeout: Seconds | None = None,
+        connect_timeout: Seconds | None = None, total_timeout: Seconds | None = None,
         verify: bool | Path = True, cert: Path | tuple[Path, Path] | None = None,
         pins: Sequence[bytes] = (), proxy: str | None = None, cookies: bool = False,
         cookie_file: Path | None = None, http_version: int = 0,
         max_connections_per_host: int = 0, max_redirects: int = 0, max_body: int = 0,
         allow_insecure_redirects: bool = False, cache: Cache | None = None,
         cache_mode: CacheMode | None = None, shared_cache: bool = False,
-        cdn_cache: bool = False, cache_lease: float | None = None,
+        cdn_cache: bool = False, cache_lease: Seconds | None = None,
     ) -> None:
         security = h.Security()
         if verify is False:
@@ -131,10 +133,14 @@ class Session(Handle):
         configuration = h.Configuration(
             flags=(_COOKIES if cookies or cookie_file is not None else 0)
             | (_INSECURE_REDIRECTS if allow_insecure_redirects else 0),
-            version=http_version, connections_per_host=max_connections_per_host,
-            redirects=max_redirects, connect_timeout=nanoseconds(connect_timeout),
+            version=named("http_version", uint32, http_version),
+            connections_per_host=named(
+                "max_connections_per_host", uint32, max_connections_per_host),
+            redirects=named("max_redirects", uint32, max_redirects),
+            connect_timeout=nanoseconds(connect_timeout),
             idle_timeout=nanoseconds(timeout), total_timeout=nanoseconds(total_timeout),
-            max_body=max_body, proxy=None if proxy is None else text(proxy),
+            max_body=named("max_body", uint64, max_body),
+            proxy=None if proxy is None else text(proxy),
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
