@@ -79,7 +79,7 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
     _forms: Forms
 
     # Unlike other mappings, caches are equal only if they are the same object.
-    __eq__ = object.__eq__
+    __eq__: Callable[[object, object], bool] = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment,unused-ignore]
 
     def _attach(

@@ -66,7 +66,7 @@ class Error(Exception):
     ) -> None:
         # Not through super(): OSError would take the first arguments for its own.
         # With args as the parameters, an error survives pickling.
-        self.args = (status, words, system_error, sqlite_error)
+        self.args: tuple[Any, ...] = (status, words, system_error, sqlite_error)
         self.status: Status | int = _known(status)
         self.name: str = lib.hutch_status_name(status).decode()
         self.words = words
@@ -85,8 +85,8 @@ class SystemFailure(Error, OSError):
         self, status: int, words: str = "", system_error: int = 0, sqlite_error: int = 0
     ) -> None:
         super().__init__(status, words, system_error, sqlite_error)
-        self.errno = system_error or None
-        self.strerror = words
+        self.errno: int | None = system_error or None
+        self.strerror: str = words
 
 
 class InvalidArgumentError(Error, ValueError):

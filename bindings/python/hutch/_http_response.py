@@ -32,7 +32,7 @@ class Headers(Mapping[str, str]):
     """The headers of a response. Names have no case; several of one name are joined by commas."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self.pairs = tuple(pairs)
+        self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
         """Each header as it came."""
 
     def get_list(self, name: str) -> list[str]:
@@ -67,7 +67,7 @@ class Task(Handle):
         """An End, a Stream or an AsyncIncoming."""
         if _dropped:
             _sweep()
-        self.pointer = h.TaskPointer()
+        self.pointer: Any = h.TaskPointer()
         incoming.prepare(request)
         status = h.lib.hutch_http_task_create(session, request, self.pointer)
         if status != _OK:
