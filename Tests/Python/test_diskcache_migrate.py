@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import sqlite3
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 from processes import finished
 
-from hutch.diskcache import Cache, Deque, FanoutCache, PickleDisk, migrate
+from hutch.diskcache import Cache, Deque, FanoutCache, JSONDisk, PickleDisk, migrate
 from hutch.diskcache import __main__
 
 BINARY, TEXT, PICKLE = 2, 3, 4
@@ -129,6 +131,26 @@ def test_what_ends_early_leaves_the_settings(tmp_path, is_fanout):
     with Cache(tmp_path / "new" / "000" if is_fanout else tmp_path / "new") as cache:
         assert (cache.cull_limit, cache.eviction_policy) == (7, "least-recently-used")
         assert cache.size_limit == 1_000_000 and list(cache) == [0, 1]
+
+
+@pytest.mark.parametrize("shards", [0, 1])
+def test_the_settings_of_a_disk_of_the_programs_own(tmp_path, shards):
+    """The bytes of a key of JSONDisk depend on its disk_compress_level."""
+    old = Old(tmp_path / "old" / ("000" if shards else ""), disk_compress_level=9, size="none", own=7)
+    for key in ("a", [1, "two"]):
+        both = (zlib.compress(json.dumps(each).encode(), 9) for each in (key, {"key": key}))
+        old.put(*both)
+    old.close()
+    assert migrate(tmp_path / "old", tmp_path / "new").copied == 2
+    if shards:
+        cache = FanoutCache(tmp_path / "new", shards=1, disk=JSONDisk)
+    else:
+        cache = Cache(tmp_path / "new", disk=JSONDisk)
+    with cache:
+        assert cache["a"] == {"key": "a"} and cache[[1, "two"]] == {"key": [1, "two"]}
+        assert cache.disk.compress_level == 9
+    with Cache(tmp_path / "new" / ("000" if shards else ""), disk=JSONDisk) as cache:
+        assert cache.own == 7 and cache.size_limit == 2**30 and cache.size > 0
 
 
 def test_nothing_is_evicted_meanwhile(tmp_path):

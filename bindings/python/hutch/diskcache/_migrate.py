@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -17,12 +17,14 @@ from ._constants import (
     DBNAME,
     DEFAULT_SETTINGS,
     EVICTION_POLICY,
+    METADATA,
     MODE_BINARY,
     MODE_PICKLE,
     MODE_RAW,
     MODE_TEXT,
 )
 from ._disk import Disk, PickleDisk
+from ._store import stored_settings
 from .core import Cache
 from .fanout import FanoutCache
 
@@ -78,6 +80,7 @@ class _Migration:
         """Copy the entries of directories into a cache, which evicts none of them meanwhile."""
         # Not in the stored settings, which would stay if the copy does not come to its end.
         caches = new._shards if isinstance(new, FanoutCache) else (new,)
+        _keep_others(directories[0], caches)
         policy = new.eviction_policy
         for cache in caches:
             cache.reset("eviction_policy", "none", update=False)
@@ -167,17 +170,39 @@ def _count(directory: Path) -> int:
         connection.close()
 
 
-def _settings(directory: Path) -> dict[str, Any]:
-    """The old directory's settings that have an effect here."""
+def _stored_in(directory: Path) -> dict[str, Any]:
+    """The old directory's settings."""
     connection = _connect(directory)
     try:
-        stored = dict(connection.execute("SELECT key, value FROM Settings"))
+        return dict(connection.execute("SELECT key, value FROM Settings"))
     finally:
         connection.close()
+
+
+def _settings(directory: Path) -> dict[str, Any]:
+    """The old directory's settings that have an effect here."""
+    stored = _stored_in(directory)
     kept = {name: stored[name] for name in DEFAULT_SETTINGS if name in stored}
     if kept.get("eviction_policy") not in EVICTION_POLICY:
         kept.pop("eviction_policy", None)
     return kept
+
+
+def _keep_others(old: Path, caches: Iterable[Cache]) -> None:
+    """Store the settings of a program's own Cache or Disk, as JSONDisk's disk_compress_level, which
+    has a part in the keys. The Disk of a migration does not take them."""
+    others = {
+        name: value
+        for name, value in _stored_in(old).items()
+        if isinstance(name, str)
+        and name not in DEFAULT_SETTINGS
+        and name not in METADATA
+        and (value is None or isinstance(value, (int, float, str)))
+    }
+    if others:
+        for cache in caches:
+            with cache._transact(retry=True) as store:
+                store.set_settings({**stored_settings(cache.directory), **others})
 
 
 def _directories(old: Path) -> tuple[list[Path], int]:
