@@ -105,6 +105,9 @@ def test_increment(options, serializer):
         await cache.set("m", 41)
         assert await cache.increment("m") == 42
         assert int(await cache.get("m")) == 42
+        if serializer is None:  # As in the memory of aiocache.
+            await cache.set("part", 1.5)
+            assert await cache.increment("part", 2) == await cache.get("part") == 3
         await cache.set("text", "seven")
         with pytest.raises(TypeError, match="not an integer"):
             await cache.increment("text")

@@ -54,6 +54,16 @@ def test_many(cache):
     assert cache.clear() is True and not cache.has("c")
 
 
+def test_the_empty_string_is_a_key(cache):
+    """As in other caches of cachelib: request.path[1:] is empty for the root."""
+    assert cache.get("") is None and not cache.has("") and not cache.delete("")
+    assert cache.set("", 1) and cache.get("") == 1 and cache.has("") and not cache.add("", 2)
+    assert cache.inc("") == 2 and cache.get_dict("", "a") == {"": 2, "a": None}
+    assert cache.set("", 1, timeout=-1) and cache.add("", 2, timeout=-1) and cache.add("", 3)
+    assert cache.set_many({"": 4, "a": 5}) == ["", "a"] and cache.get_many("a", "") == [5, 4]
+    assert cache.delete_many("", "a") == ["", "a"] and not cache.has("")
+
+
 def test_add_does_not_replace(cache):
     assert cache.add("key", 1) is True
     assert cache.add("key", 2) is False

@@ -176,9 +176,10 @@ class HutchCache(BaseCache):
 
 
 def _plus(value: Any, delta: int) -> Any:
-    """The sum in the type of the value, which a serializer may have made text."""
+    """The sum: whole, as in the memory of aiocache, and text if a serializer has made it text."""
     try:
-        return type(value)(int(value) + delta) if isinstance(value, str) else value + delta
+        total = int(value) + delta
+        return type(value)(total) if isinstance(value, str) else total
     except (TypeError, ValueError):
         raise TypeError("Value is not an integer") from None
 

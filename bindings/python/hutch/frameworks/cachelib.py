@@ -22,6 +22,14 @@ except ImportError as error:
     raise needs("cachelib", "cachelib", "cachelib") from error
 
 
+_EMPTY = ("",)
+"""The key of hutch.Cache for the empty string, which is none there and one in other caches."""
+
+
+def _own(key: Any) -> Any:
+    return _EMPTY if key == "" else key
+
+
 class HutchCache(BaseCache):
     """A cachelib.BaseCache above a hutch.Cache.
 
@@ -48,54 +56,55 @@ class HutchCache(BaseCache):
         return self._normalize_timeout(timeout) or math.inf
 
     def get(self, key: str) -> Any:
-        return self._cache.get(key)
+        return self._cache.get(_own(key))
 
     def get_many(self, *keys: str) -> list[Any]:
-        found = self._cache.get_many(keys)
-        return [found.get(key) for key in keys]
+        own = list(map(_own, keys))
+        found = self._cache.get_many(own)
+        return [found.get(key) for key in own]
 
     def set(self, key: str, value: Any, timeout: Any = None) -> bool:
         expire = self._expire(timeout)
         if expire < 0:
-            self._cache.delete(key)
+            self._cache.delete(_own(key))
             return True
-        return stored(self._cache.set, key, value, expire)
+        return stored(self._cache.set, _own(key), value, expire)
 
     def add(self, key: str, value: Any, timeout: Any = None) -> bool:
         expire = self._expire(timeout)
         if expire < 0:
-            return key not in self._cache
-        return stored(self._cache.add, key, value, expire)
+            return _own(key) not in self._cache
+        return stored(self._cache.add, _own(key), value, expire)
 
     def set_many(self, mapping: dict[str, Any], timeout: Any = None) -> list[Any]:
         expire = self._expire(timeout)
         if expire < 0:
-            self._cache.delete_many(mapping)
+            self._cache.delete_many(map(_own, mapping))
             return list(mapping)
         try:
-            self._cache.set_many(mapping, expire)
+            self._cache.set_many({_own(key): value for key, value in mapping.items()}, expire)
         except Error as error:
             failed = set(refused(error))
-            return [key for key in mapping if key not in failed]
+            return [key for key in mapping if _own(key) not in failed]
         return list(mapping)
 
     def delete(self, key: str) -> bool:
-        return self._cache.delete(key)
+        return self._cache.delete(_own(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Remove the entries. All keys: of none there is an entry afterwards."""
-        self._cache.delete_many(keys)
+        self._cache.delete_many(map(_own, keys))
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return key in self._cache
+        return _own(key) in self._cache
 
     def clear(self) -> bool:
         self._cache.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> int | None:
-        total: int = increment_or_add(self._cache, key, delta, self._expire(None))
+        total: int = increment_or_add(self._cache, _own(key), delta, self._expire(None))
         return total
 
     def dec(self, key: str, delta: int = 1) -> int | None:
