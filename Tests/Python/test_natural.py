@@ -10,11 +10,13 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
 import hmac
 import json
 import pathlib
 import pickle
 import random
+import typing
 import uuid
 import zoneinfo
 
@@ -174,6 +176,59 @@ def test_registered_classes(cache):
     hutch.register(dataclasses.make_dataclass("Plain", ["field"], bases=(abc.ABC,)))
     with pytest.raises(ValueError, match="registered already"):
         hutch.register(Colour, _cbor.names[Point])
+
+
+def test_a_named_tuple_is_known_by_the_names_of_its_fields():
+    def row(names):
+        return hutch.register(collections.namedtuple("Row", names), "row-of-the-test")
+
+    stored = dumps(row("a b")(1, 2))
+    assert loads(stored) == (1, 2)
+    turned = row("b a")
+    assert loads(stored) == turned(a=1, b=2) and type(loads(stored)) is turned
+    row("a c")
+    with pytest.raises(Unreadable, match="other fields"):
+        loads(stored)
+    # As an earlier version has stored it.
+    earlier = dumps(["row-of-the-test", [1, 2]])
+    assert loads(b"\xda" + _cbor.NAMEDTUPLE.to_bytes(4, "big") + earlier) == (1, 2)
+    row("a")
+    with pytest.raises(Unreadable, match="other fields"):
+        loads(b"\xda" + _cbor.NAMEDTUPLE.to_bytes(4, "big") + earlier)
+
+
+T = typing.TypeVar("T")
+
+
+@hutch.register
+@dataclasses.dataclass
+class Square(typing.Generic[T]):
+    side: T
+    names: typing.ClassVar[list] = []
+
+    @functools.cached_property
+    def area(self):
+        return self.side * self.side
+
+
+def test_an_object_with_more_than_its_fields(cache):
+    square = Square[int](3)
+    assert square.area == 9
+    cache["square"] = square
+    assert cache["square"] == square and cache["square"].area == 9
+    for name in ("other", "names"):
+        square = Square(3)
+        setattr(square, name, [1])
+        with pytest.raises(TypeError, match=f"Square has the attribute '{name}', which"):
+            cache["square"] = square
+    assert cache["square"] == Square(3)
+
+
+def test_a_class_is_registered_by_a_text():
+    for wrong, error in ((5, TypeError), (b"name", TypeError), ("\ud800", ValueError)):
+        with pytest.raises(error):
+            hutch.register(Point, wrong)
+    assert loads(dumps(Point(1))) == Point(1)
 
 
 def test_what_is_no_value(cache):

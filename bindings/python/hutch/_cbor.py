@@ -24,7 +24,8 @@ str             1213464585 (with surrogates)        its bytes, WTF-8
 Enum            1213464586                          [registered name, member's name], or of
                                                     several flags at once their number
 dataclass       1213464587                          [registered name, {field: value}]
-namedtuple      1213464588                          [registered name, [values]]
+namedtuple      1213464588                          [registered name, {field: value}], or of an
+                                                    earlier version [registered name, [values]]
 numpy array     1213464589                          [dtype, [lengths], bytes in C order]
 numpy scalar    1213464590                          [dtype, bytes]
 ==============  ==================================  =====================================
@@ -82,6 +83,9 @@ def register(cls: Any, name: str | None = None) -> Any:
             "its fields are not all that it holds"
         )
     chosen = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
+    if not isinstance(chosen, str):
+        raise TypeError(f"the name of a class is a str, not a {type(chosen).__name__}")
+    chosen.encode()  # ValueError: a value with this name would have no bytes.
     other = classes.get(chosen)
     if other is not None and (other.__module__, other.__qualname__) != (
         cls.__module__,
@@ -321,9 +325,24 @@ def _registered(value: Any, kind: type) -> tuple[int, Any]:
     if of == DATACLASS:
         import dataclasses
 
-        fields = dataclasses.fields(value)
-        return DATACLASS, [name, {each.name: getattr(value, each.name) for each in fields}]
-    return NAMEDTUPLE, [name, list(value)]
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        if len(getattr(value, "__dict__", ())) > 0:
+            _check_attributes(value, kind, fields)
+        return DATACLASS, [name, fields]
+    return NAMEDTUPLE, [name, dict(zip(value._fields, value))]
+
+
+def _check_attributes(value: Any, kind: type, fields: dict[str, Any]) -> None:
+    """TypeError: the object has an attribute that would be missing from the one that is read."""
+    for name in vars(value):
+        # A cached_property is made again; Python itself notes the parameters of a generic class.
+        is_made = hasattr(type(getattr(kind, name, None)), "__get__")
+        if name in fields or name.startswith("__") or is_made:
+            continue
+        raise TypeError(
+            f"{kind.__name__} has the attribute {name!r}, which is no field: "
+            "it would be missing from the object that is read"
+        )
 
 
 def _of_datetime(value: Any) -> tuple[int, Any] | None:

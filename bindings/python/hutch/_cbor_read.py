@@ -239,9 +239,11 @@ def _dataclass(content: Any) -> Any:
 
 
 def _namedtuple(content: Any) -> Any:
-    name, values = _exactly(content, str, list)
+    name, values = content if type(content) is list and len(content) == 2 else (None, None)
     cls = _class(name, tags.NAMEDTUPLE)
-    if len(values) != len(cls._fields):
+    if type(values) is dict and set(values) == set(cls._fields):
+        values = [values[field] for field in cls._fields]
+    elif type(values) is not list or len(values) != len(cls._fields):
         raise Unreadable(f"{name} has other fields now")
     return tuple.__new__(cls, values)
 
