@@ -65,3 +65,14 @@ def test_the_command(tmp_path):
     missing = command("copy", tmp_path / "none", new)
     assert missing.returncode == 1
     assert "is not a cache's directory" in missing.stderr
+
+
+def test_the_command_leaves_the_limits_of_a_cache_that_is_there(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    with hutch.Cache(old, disk=hutch.TierLimits("64 KB", count=1)) as cache:
+        cache["key"] = 1
+    with hutch.Cache(new, disk="9 MB") as cache:
+        cache.set_many({number: bytes(1000) for number in range(100)})
+    assert command("copy", old, new).stdout.startswith("CopyReport(copied=1,")
+    with hutch.Cache(new) as cache:
+        assert len(cache) == 101 and cache.limits().disk.cost == 9_000_000

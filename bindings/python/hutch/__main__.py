@@ -10,6 +10,11 @@ from ._cache import Cache
 from ._errors import Error
 
 
+def _has_cache(directory: str) -> bool:
+    # Either store has a file of this name.
+    return os.path.isfile(os.path.join(directory, "manifest.sqlite"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command; 0: done, 1: failed, 3: done, but entries were left out."""
     parser = argparse.ArgumentParser(prog="python -m hutch")
@@ -28,11 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        # Either store has a file of this name.
-        if not os.path.isfile(os.path.join(given.old, "manifest.sqlite")):
+        if not _has_cache(given.old):
             raise FileNotFoundError(f"{given.old} is not a cache's directory")
         with Cache(given.old) as old:
-            limits = old.limits().disk
+            # Those of a directory that has entries stay: smaller ones would evict them.
+            limits = None if _has_cache(given.new) else old.limits().disk
             with Cache(given.new, storage=given.storage, disk=limits) as new:
                 report = old.copy_to(new)
     except (OSError, Error) as error:
