@@ -160,6 +160,24 @@ def test_timeouts_without_end_and_what_is_no_option(session, server):
                 http.Session(**{name: number})
 
 
+def test_arguments_as_in_requests(session, server):
+    echo = server("wire", "/echo")
+    assert session.request("post", echo).text.startswith("POST ")
+    for auth in ((b"ann", b"s3cret"), ["ann", "s3cret"]):
+        assert session.get(server("wire", "/basic"), auth=auth).text == "welcome "
+    for data in (bytearray(b"body"), memoryview(b"body")):
+        assert session.post(echo, data=data).content.endswith(b"\n\nbody")
+    for words, wrong in {
+        "pairs": {"params": "a=1"}, "of pairs": {"data": 5}, "sequence": {"headers": ["X: a"]},
+        "a user": {"auth": "ann"}, "texts": {"auth": ("ann", None)},
+        "Session.request" if sys.version_info >= (3, 10) else "no": {"no": 1},
+    }.items():
+        with pytest.raises(TypeError, match=words):
+            session.post(echo, **wrong)
+    with pytest.raises(TypeError, match="method"):
+        session.request(None, echo)
+
+
 def test_trust_and_pins(server):
     authority = server.folder / "authority.pem"
     with pytest.raises(http.TLSError):

@@ -31,7 +31,7 @@ class RequestOptions(TypedDict, total=False):
     params: Optional[Params]
     """Pairs of the query."""
     headers: Optional[Params]
-    data: Union[bytes, str, Params, None]
+    data: Union[bytes, bytearray, memoryview, str, Params, None]
     """The body: bytes, text, or the pairs of a form."""
     json: Any
     """The body, as json.dumps makes it."""
@@ -85,9 +85,21 @@ def text(given: Any) -> bytes:
 
 
 def pairs(given: Any) -> list[tuple[Any, Any]]:
-    """Pairs of a mapping or a sequence; a list as value is several pairs, and None is none."""
+    """Pairs of a mapping or a sequence; a list as value is several pairs, and None is none.
+
+    TypeError: they are no pairs.
+    """
     made: list[tuple[Any, Any]] = []
-    for name, value in given.items() if isinstance(given, Mapping) else given or ():
+    given = given or ()
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"a mapping or a sequence of pairs is expected, not {given!r}")
+    try:
+        named = [(name, value)
+                 for name, value in (given.items() if isinstance(given, Mapping) else given)]
+    except (TypeError, ValueError):
+        kind = type(given).__name__
+        raise TypeError(f"a mapping or a sequence of pairs is expected, not a {kind}") from None
+    for name, value in named:
         for one in value if isinstance(value, (list, tuple)) else [value]:
             if one is not None:
                 made.append((name, one))
@@ -141,13 +153,15 @@ def parts_of(files: Mapping[str, File], fields: Any) -> Any:
 
 def request_of(
     method: str, url: str, *, params: Params | None = None, headers: Params | None = None,
-    data: bytes | str | Params | None = None, json: Any = None,
+    data: bytes | bytearray | memoryview | str | Params | None = None, json: Any = None,
     files: Mapping[str, File] | None = None, auth: tuple[str, str] | None = None,
     timeout: _units.Seconds | None = None, allow_redirects: bool = True, stream: bool = False,
     cache_mode: CacheMode | None = None,
 ) -> tuple[h.Request, list[Any], bool]:
     """A hutch_http_request, the objects that it points to, and whether the body is streamed."""
-    request, keep = _prepared(method, url, params, headers, auth, timeout)
+    if not isinstance(method, str):
+        raise TypeError(f"the method is a str, not a {type(method).__name__}")
+    request, keep = _prepared(method.upper(), url, params, headers, auth, timeout)
     request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
     request.cache_mode = mode_number(cache_mode)
     if files is not None:
@@ -157,8 +171,8 @@ def request_of(
     elif json is not None:
         _set_body(request, keep, _json.dumps(json, allow_nan=False).encode(),
                   "application/json", headers)
-    elif isinstance(data, (bytes, str)):
-        _set_body(request, keep, data if isinstance(data, bytes) else data.encode())
+    elif isinstance(data, (bytes, bytearray, memoryview, str)):
+        _set_body(request, keep, data.encode() if isinstance(data, str) else bytes(data))
     elif data is not None:
         request.form = form = field_lines(data)
         request.form_count = len(form) if form else 0
@@ -202,13 +216,26 @@ def download_of(
     return request, keep
 
 
+# What the words of a TypeError name, from Python 3.10 on: the options of the public calls are
+# passed to these.
+request_of.__qualname__, download_of.__qualname__ = "Session.request", "Session.download"
+
+
+def _credentials(auth: Any) -> list[bytes]:
+    if not isinstance(auth, (tuple, list)) or len(auth) != 2:
+        raise TypeError("auth is a pair of a user and a password")
+    if not all(isinstance(word, (str, bytes)) for word in auth):
+        raise TypeError("a user and a password are texts")
+    return [text(word) for word in auth]
+
+
 def _prepared(
     method: str, url: str, params: Params | None, headers: Params | None,
     auth: tuple[str, str] | None, timeout: _units.Seconds | None,
 ) -> tuple[h.Request, list[Any]]:
     given = pairs(headers)
     if auth is not None:
-        word = base64.b64encode(f"{auth[0]}:{auth[1]}".encode()).decode()
+        word = base64.b64encode(b":".join(_credentials(auth))).decode()
         given.append(("Authorization", f"Basic {word}"))
     lines, query = header_lines(given), field_lines(params)
     request = h.Request(
