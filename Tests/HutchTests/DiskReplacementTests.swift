@@ -126,11 +126,12 @@ import Testing
     for i in 0..<4500 { disk.put("k\(i)", DiskFixture.bytes(1500)) }
     disk.time.advance(seconds: 1)
     for i in 500..<4500 { disk.put("k\(i)", DiskFixture.bytes(1500, seed: 2)) }
-    for i in 0..<200 { disk.put("new\(i)", [5]) }
+    for i in 0..<300 { disk.put("new\(i)", [5]) }
     disk.checkInvariants()
     let old = try (0..<500).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
-    // By chance it would be 22; samples find 120 to 200.
-    expect(old > 80, "\(old)")
+    // By chance it would be 33; samples find 136 to 300. The first one finds the fewest: half of its
+    // runs begin in slots without rows.
+    expect(old > 100, "\(old)")
   }
 
   /// Rows that live by the tier's time to live go in the order of ids.
