@@ -103,6 +103,25 @@ def test_a_streamed_body_waits_for_its_reader(session, server):
         "GET /echo HTTP/1.1")
 
 
+def test_a_streamed_body_is_there_once(session, server):
+    with session.stream("GET", server("plain", "/hello.txt")) as response:
+        first = response.iter_bytes(2)
+        assert next(first) == b"he" and b"".join(first) == b"llo\n"
+        reads = [lambda: response.content, lambda: response.text, response.json]
+        for read in reads + [lambda: next(response.iter_bytes()), lambda: [*response.iter_lines()]]:
+            with pytest.raises(http.StreamConsumed, match="has been read"):
+                read()
+    assert issubclass(http.StreamConsumed, RuntimeError)
+    with session.stream("GET", server("plain", "/hello.txt")) as response:
+        assert [*response.iter_lines()] == ["hello"]
+        with pytest.raises(http.StreamConsumed):
+            response.text
+    with session.stream("GET", server("plain", "/hello.txt")) as response:
+        assert response.text == "hello\n" == response.text and [*response.iter_lines()] == ["hello"]
+    response = session.get(server("plain", "/hello.txt"))
+    assert [*response.iter_bytes()] == [b"hello\n"] == [*response.iter_bytes()]
+
+
 def test_a_stream_that_is_left_or_lost_ends(session, server):
     with session.stream("GET", server("wire", "/stall_within")) as response:
         assert next(response.iter_bytes()) == b"half"

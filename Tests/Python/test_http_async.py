@@ -100,6 +100,12 @@ def test_a_streamed_body_waits_for_its_reader(server):
             assert total == 20_000_000
         async with session.stream("GET", server("plain", "/hello.txt")) as response:
             assert [line async for line in response.aiter_lines()] == ["hello"]
+            with pytest.raises(http.StreamConsumed):
+                await response.aread()
+            with pytest.raises(http.StreamConsumed):
+                response.content
+            with pytest.raises(http.StreamConsumed):
+                await response.aiter_bytes().__anext__()
         async with session.stream("GET", server("plain", "/ten")) as response:
             assert len(await response.aread()) == 10240
             assert len(response.content) == 10240 and len(await response.aread()) == 10240

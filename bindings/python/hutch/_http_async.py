@@ -125,10 +125,14 @@ class AsyncIncoming(Incoming):
 
 
 class AsyncResponse(Response):
-    """A response. The body of one that is streamed is awaited: aread, aiter_bytes, aiter_lines."""
+    """A response. The body of one that is streamed is awaited: aread, aiter_bytes, aiter_lines.
+
+    It is there once: what reads it after its end raises StreamConsumed.
+    """
 
     def _pieces(self) -> Iterator[bytes]:
         if self._is_streamed and self._content is None:
+            self._must_have_more()
             raise RuntimeError("the body is streamed: it is read with aread or aiter_bytes")
         return super()._pieces()
 
@@ -137,10 +141,12 @@ class AsyncResponse(Response):
             if self.content:
                 yield self.content
             return
+        self._must_have_more()
         incoming: AsyncIncoming = self._task.incoming
         while (piece := await incoming.next_piece(self._task.pointer)) is not None:
             yield piece
         self._task.check(self)
+        self._is_consumed = True
 
     async def aread(self) -> bytes:
         """The whole body, which is `content` from then on."""

@@ -60,6 +60,16 @@ class Closed(HTTPError):
     """The session has been closed."""
 
 
+class StreamConsumed(RuntimeError):
+    """The body of a streamed response has been read to its end, and is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the body was streamed and has been read: what a program needs again it keeps, "
+            "or reads by content"
+        )
+
+
 _CLASSES: dict[str, type[HTTPError]] = {
     "HUTCH_HTTP_NO_HOST": ConnectionError,
     "HUTCH_HTTP_NO_CONNECTION": ConnectionError,

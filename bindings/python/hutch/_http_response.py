@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _http_library as h
 from ._foreign import bytes_at
 from ._handles import Handle
-from ._http_errors import BadResponse, Closed, HTTPError, check, failure
+from ._http_errors import BadResponse, Closed, HTTPError, StreamConsumed, check, failure
 from ._process import hint
 from ._structs import Error
 
@@ -167,12 +167,16 @@ class Lines:
 
 
 class Response:
-    """A response. `content` reads the rest of one that is streamed."""
+    """A response. `content`, `text` and `json` read the rest of one that is streamed.
+
+    If iter_bytes or iter_lines has read it to its end, they raise StreamConsumed.
+    """
 
     def __init__(self, task: Task, is_streamed: bool) -> None:
         self._task = task
         self._is_streamed = is_streamed
         self._content: bytes | None = None
+        self._is_consumed = False
         # Of several threads the first reads a streamed body, and the others get what it has read.
         self._reading = threading.Lock()
         told = h.Response()
@@ -263,7 +267,8 @@ class Response:
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
         """The body in pieces: as they come, or of chunk_size bytes but for the last.
 
-        A body that is streamed is there once. A connection that is lost within it is an exception.
+        A body that is streamed is there once: after its end, StreamConsumed. A connection that is
+        lost within it is an exception.
         """
         cutter = Cutter(chunk_size)
         for piece in self._pieces():
@@ -277,10 +282,16 @@ class Response:
             if self.content:
                 yield self.content
             return
+        self._must_have_more()
         incoming: Stream = self._task.incoming
         while (piece := incoming.next_piece(self._task.pointer)) is not None:
             yield piece
         self._task.check(self)
+        self._is_consumed = True
+
+    def _must_have_more(self) -> None:
+        if self._is_consumed:
+            raise StreamConsumed
 
     def iter_lines(self) -> Iterator[str]:
         """The body as text, line by line, without the ends of the lines."""

@@ -30,6 +30,7 @@ from ._http_errors import (
     HTTPError,
     InvalidRequest,
     PinError,
+    StreamConsumed,
     Timeout,
     TLSError,
     TooManyRedirects,
@@ -65,7 +66,7 @@ else:
 __all__ = [
     "AsyncSession", "BadResponse", "CacheMode", "Closed", "ConnectionError", "DownloadOptions",
     "HTTPError", "Headers", "InvalidRequest", "PinError", "Reachability", "RequestOptions",
-    "Response", "Session", "TLSError", "Timeout", "TooManyRedirects",
+    "Response", "Session", "StreamConsumed", "TLSError", "Timeout", "TooManyRedirects",
 ]
 
 _CANCEL = 1
