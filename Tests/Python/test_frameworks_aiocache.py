@@ -152,6 +152,32 @@ def test_namespaces(options):
     run(work, options, namespace="a:")
 
 
+@pytest.mark.parametrize(
+    "key", ["", "a" * 65_520, "a" * 70_000, "\u20ac" * 22_000],
+    ids=["empty", "nearly too long", "long", "wide"],
+)
+def test_any_text_is_a_key(options, key):
+    async def work(cache):
+        assert await cache.get(key) is None and not await cache.exists(key)
+        assert await cache.set(key, 1) and await cache.get(key) == 1 and await cache.exists(key)
+        with pytest.raises(ValueError, match="already exists"):
+            await cache.add(key, 2)
+        assert await cache.increment(key) == 2 and await cache.expire(key, 50)
+        assert await cache.multi_set([(key, 3), (key + "b", 4)])
+        assert await cache.multi_get([key + "b", key]) == [4, 3]
+        async with OptimisticLock(cache, key) as lock:
+            await lock.cas(5)
+        async with RedLock(cache, key, 2):
+            assert await cache.get(key) == 5
+        await cache.set(key, 6, namespace="n:")
+        assert await cache.get(key, namespace="n:") == 6
+        await cache.clear(namespace="n:")
+        assert await cache.get(key, namespace="n:") is None and await cache.get(key) == 5
+        assert await cache.delete(key) == 1 and await cache.delete(key) == 0
+
+    run(work, options)
+
+
 def test_raw_calls(options):
     async def work(cache):
         assert await cache.raw("set", "key", 1) is True

@@ -263,6 +263,20 @@ def test_a_key_that_memcached_does_not_take_is_warned_of(cache, key):
         assert cache.get_many([key]) == {key: 1}
 
 
+@pytest.mark.filterwarnings("ignore::django.core.cache.backends.base.CacheKeyWarning")
+def test_any_text_is_a_key(cache, caches):
+    """As in the memory and the files of Django. KEY_FUNCTION may make an empty one."""
+    for key in ("a" * 70_000, "\u20ac" * 22_000):
+        assert cache.get(key) is None and cache.get_or_set(key, lambda: 1) == 1
+        assert cache.incr(key) == 2 and key in cache and cache.touch(key, 50)
+        assert cache.set_many({key: 3, key + "b": 4}) == []
+        assert cache.get_many([key, key + "b"]) == {key: 3, key + "b": 4}
+        assert cache.delete(key) and not cache.delete(key)
+    bare = type(cache)(None, {"KEY_FUNCTION": lambda key, prefix, version: key})
+    bare.set("", 1)
+    assert bare.get("") == 1 and bare.get_many([""]) == {"": 1}
+
+
 def test_get_or_set(cache):
     assert cache.get_or_set("a", "value") == "value" == cache.get("a")
     assert cache.get_or_set("a", "other") == "value"

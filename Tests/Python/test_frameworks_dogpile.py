@@ -103,6 +103,23 @@ def test_values_and_many_of_them(place, value):
     own.backend.close()
 
 
+@pytest.mark.parametrize(
+    "key", ["", "a" * 65_520, "a" * 70_000, "\u20ac" * 22_000],
+    ids=["empty", "nearly too long", "long", "wide"],
+)
+def test_any_text_is_a_key(place, key):
+    """As with the memory of dogpile.cache, also with a lock of its own for each key."""
+    own = region(**place, distributed_lock=True)
+    assert own.get(key) is NO_VALUE
+    assert own.get_or_create(key, lambda: 1) == 1 and own.get_or_create(key, lambda: 2) == 1
+    own.set_multi({key: 3, key + "b": 4})
+    assert own.get_multi([key + "b", key]) == [4, 3]
+    own.delete(key)
+    own.delete_multi([key + "b"])
+    assert own.get_multi([key, key + "b"]) == [NO_VALUE, NO_VALUE]
+    own.backend.close()
+
+
 def test_get_or_create_and_expiration(place, monkeypatch):
     own, calls = region(**place), []
 

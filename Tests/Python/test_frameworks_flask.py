@@ -54,6 +54,20 @@ def test_many(cache):
     assert cache.clear() is True and not cache.has("c")
 
 
+def test_a_key_has_any_length(cache):
+    """request.full_path may be long, and other caches of cachelib take it."""
+    long = "\u20ac" * 22_000
+    keys = [long, long + "a", "a" * 65_536, "a" * 65_535, "a" * 65_537]
+    for number, key in enumerate(keys):
+        assert cache.get(key) is None and not cache.has(key) and not cache.delete(key)
+        assert cache.set(key, number) and not cache.add(key, 9)
+    assert cache.get_many(*keys) == [0, 1, 2, 3, 4] and cache.inc(keys[0]) == 1
+    assert cache.get_dict(*keys) == dict(zip(keys, [1, 1, 2, 3, 4]))
+    assert cache.set_many({keys[0]: 5, "a": 6}) == [keys[0], "a"]
+    assert cache.delete_many(*keys[:2]) == keys[:2]
+    assert [cache.has(key) for key in keys] == [False, False, True, True, True]
+
+
 def test_the_empty_string_is_a_key(cache):
     """As in other caches of cachelib: request.path[1:] is empty for the root."""
     assert cache.get("") is None and not cache.has("") and not cache.delete("")

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any, Callable
 
 from .._cache import Cache
@@ -72,6 +73,32 @@ def process_cache(directory: str | None, options: dict[str, Any]) -> Cache:
         cache = open_cache(directory, options)
         _opened.append((name, options, cache))
         return cache
+
+
+_EMPTY = ("",)
+"""The key of hutch.Cache for the empty string, which is none there and one in frameworks."""
+
+_LONGEST = 65_000
+"""The most bytes of a text that is a key itself, and has room for more, as a part of a tuple."""
+
+_KEPT = 16_000
+"""How many characters a longer one keeps. They have fewer than _LONGEST bytes, as has a digest."""
+
+
+def own_key(key: Any) -> Any:
+    """The key of hutch.Cache for one of a framework, where a text may be empty or of any length.
+
+    The digest of a long one is preceded by its beginning, by which a namespace is cleared.
+    """
+    if key == "":
+        return _EMPTY
+    if not isinstance(key, (str, bytes)) or len(key) <= _KEPT:
+        return key
+    raw = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+    if len(raw) <= _LONGEST:
+        return key
+    digest = sha256(raw).hexdigest()
+    return key[:_KEPT] + digest if isinstance(key, str) else key[:_KEPT] + digest.encode()
 
 
 def stored(call: Callable[..., bool], *args: Any, **options: Any) -> bool:

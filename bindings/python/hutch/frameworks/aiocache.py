@@ -20,7 +20,7 @@ from typing import Any
 
 from .._cache import Cache
 from .._errors import Error
-from ._backing import REFUSALS, increment_or_add, lasting, needs, open_cache, refused
+from ._backing import REFUSALS, increment_or_add, lasting, needs, open_cache, own_key, refused
 
 try:
     from aiocache import AIOCACHE_CACHES
@@ -64,17 +64,17 @@ class HutchCache(BaseCache):
         return self._opened
 
     async def _get(self, key: Any, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
-        return self._as_written(await self._cache.aget(key))
+        return self._as_written(await self._cache.aget(own_key(key)))
 
     async def _gets(self, key: Any, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
         """The version of the entry, which an optimistic lock compares; None: no entry."""
-        info = await self._cache.ainfo(key)
+        info = await self._cache.ainfo(own_key(key))
         return None if info is None else info.version
 
     async def _multi_get(
         self, keys: Iterable[Any], encoding: str | None = "utf-8", _conn: Any = None
     ) -> list[Any]:
-        keys = list(keys)
+        keys = list(map(own_key, keys))
         found = await self._cache.aget_many(keys)
         return [self._as_written(found.get(key)) for key in keys]
 
@@ -89,10 +89,10 @@ class HutchCache(BaseCache):
     ) -> Any:
         try:
             if _cas_token is None:
-                await self._cache.aset(key, value, lasting(ttl))
+                await self._cache.aset(own_key(key), value, lasting(ttl))
                 return True
             swap = self._cache.acompare_and_swap
-            return int(await swap(key, _cas_token, value, lasting(ttl)))
+            return int(await swap(own_key(key), _cas_token, value, lasting(ttl)))
         except REFUSALS:
             return False
 
@@ -100,7 +100,9 @@ class HutchCache(BaseCache):
         self, pairs: Iterable[tuple[Any, Any]], ttl: Any = None, _conn: Any = None
     ) -> bool:
         try:
-            await self._cache.aset_many(dict(pairs), lasting(ttl))
+            await self._cache.aset_many(
+                {own_key(key): value for key, value in pairs}, lasting(ttl)
+            )
         except Error as error:
             refused(error)
             return False
@@ -109,25 +111,26 @@ class HutchCache(BaseCache):
     async def _add(self, key: Any, value: Any, ttl: Any = None, _conn: Any = None) -> bool:
         async with self._turn(key):
             try:
-                if await self._cache.aadd(key, value, lasting(ttl)):
+                if await self._cache.aadd(own_key(key), value, lasting(ttl)):
                     return True
             except REFUSALS:
                 return False
         raise ValueError(f"Key {key} already exists, use .set to update the value")
 
     async def _exists(self, key: Any, _conn: Any = None) -> bool:
-        return await self._cache.acontains(key)
+        return await self._cache.acontains(own_key(key))
 
     async def _increment(self, key: Any, delta: int, _conn: Any = None) -> Any:
-        expire = lasting(None)
-        total = await asyncio.to_thread(increment_or_add, self._cache, key, delta, expire, _plus)
+        total = await asyncio.to_thread(
+            increment_or_add, self._cache, own_key(key), delta, lasting(None), _plus
+        )
         return int(total)
 
     async def _expire(self, key: Any, ttl: Any, _conn: Any = None) -> bool:
-        return await self._cache.atouch(key, lasting(ttl))
+        return await self._cache.atouch(own_key(key), lasting(ttl))
 
     async def _delete(self, key: Any, _conn: Any = None) -> int:
-        return int(await self._cache.adelete(key))
+        return int(await self._cache.adelete(own_key(key)))
 
     async def _clear(self, namespace: str | None = None, _conn: Any = None) -> bool:
         """Remove the entries whose keys begin with the namespace; all, if there is none."""
@@ -151,9 +154,9 @@ class HutchCache(BaseCache):
 
     async def _redlock_release(self, key: Any, value: Any) -> int:
         async with self._turn(key):
-            if await self._cache.aget(key) != value:
+            if await self._cache.aget(own_key(key)) != value:
                 return 0
-            return int(await self._cache.adelete(key))
+            return int(await self._cache.adelete(own_key(key)))
 
     def _turn(self, key: Any) -> asyncio.Lock:
         """Has the adds and releases of a key made one after another.

@@ -14,20 +14,12 @@ import math
 from typing import Any
 
 from .._errors import Error
-from ._backing import increment_or_add, needs, open_cache, refused, stored
+from ._backing import increment_or_add, needs, open_cache, own_key, refused, stored
 
 try:
     from cachelib import BaseCache
 except ImportError as error:
     raise needs("cachelib", "cachelib", "cachelib") from error
-
-
-_EMPTY = ("",)
-"""The key of hutch.Cache for the empty string, which is none there and one in other caches."""
-
-
-def _own(key: Any) -> Any:
-    return _EMPTY if key == "" else key
 
 
 class HutchCache(BaseCache):
@@ -56,55 +48,55 @@ class HutchCache(BaseCache):
         return self._normalize_timeout(timeout) or math.inf
 
     def get(self, key: str) -> Any:
-        return self._cache.get(_own(key))
+        return self._cache.get(own_key(key))
 
     def get_many(self, *keys: str) -> list[Any]:
-        own = list(map(_own, keys))
+        own = list(map(own_key, keys))
         found = self._cache.get_many(own)
         return [found.get(key) for key in own]
 
     def set(self, key: str, value: Any, timeout: Any = None) -> bool:
         expire = self._expire(timeout)
         if expire < 0:
-            self._cache.delete(_own(key))
+            self._cache.delete(own_key(key))
             return True
-        return stored(self._cache.set, _own(key), value, expire)
+        return stored(self._cache.set, own_key(key), value, expire)
 
     def add(self, key: str, value: Any, timeout: Any = None) -> bool:
         expire = self._expire(timeout)
         if expire < 0:
-            return _own(key) not in self._cache
-        return stored(self._cache.add, _own(key), value, expire)
+            return own_key(key) not in self._cache
+        return stored(self._cache.add, own_key(key), value, expire)
 
     def set_many(self, mapping: dict[str, Any], timeout: Any = None) -> list[Any]:
         expire = self._expire(timeout)
         if expire < 0:
-            self._cache.delete_many(map(_own, mapping))
+            self._cache.delete_many(map(own_key, mapping))
             return list(mapping)
         try:
-            self._cache.set_many({_own(key): value for key, value in mapping.items()}, expire)
+            self._cache.set_many({own_key(key): value for key, value in mapping.items()}, expire)
         except Error as error:
             failed = set(refused(error))
-            return [key for key in mapping if _own(key) not in failed]
+            return [key for key in mapping if own_key(key) not in failed]
         return list(mapping)
 
     def delete(self, key: str) -> bool:
-        return self._cache.delete(_own(key))
+        return self._cache.delete(own_key(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Remove the entries. All keys: of none there is an entry afterwards."""
-        self._cache.delete_many(map(_own, keys))
+        self._cache.delete_many(map(own_key, keys))
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return _own(key) in self._cache
+        return own_key(key) in self._cache
 
     def clear(self) -> bool:
         self._cache.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> int | None:
-        total: int = increment_or_add(self._cache, _own(key), delta, self._expire(None))
+        total: int = increment_or_add(self._cache, own_key(key), delta, self._expire(None))
         return total
 
     def dec(self, key: str, delta: int = 1) -> int | None:

@@ -29,7 +29,7 @@ from typing import Any
 
 from .._errors import Error
 from .._limits import TierLimits
-from ._backing import MISSING, increment, load, needs, process_cache, refused, stored
+from ._backing import MISSING, increment, load, needs, own_key, process_cache, refused, stored
 
 try:
     from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
@@ -64,7 +64,7 @@ class HutchCache(BaseCache):
 
     def _name(self, key: str, version: int | None) -> Any:
         """The key in the cache: with prefix and version, or what KEY_FUNCTION makes of them."""
-        return self.make_and_validate_key(key, version=version)
+        return own_key(self.make_and_validate_key(key, version=version))
 
     def _keys(self, keys: Iterable[str], version: int | None) -> dict[str, str]:
         """The keys as they were given, by those in the cache."""

@@ -30,7 +30,7 @@ from .._errors import Error
 from .._serializers import needs_stack
 from ..pickling import PickleSerializer
 from . import NaturalSerializer
-from ._backing import lasting, needs, open_cache, refused, stored
+from ._backing import lasting, needs, open_cache, own_key, refused, stored
 
 try:
     from dogpile.cache import register_backend
@@ -87,27 +87,27 @@ class HutchBackend(BytesBackend):
         return Mutex(self._cache, key, self._lock_timeout, self._lock_sleep)
 
     def get_serialized(self, key: str) -> Any:
-        return _bytes(self._cache.get(key))
+        return _bytes(self._cache.get(own_key(key)))
 
     def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
-        keys = list(keys)
+        keys = list(map(own_key, keys))
         found = self._cache.get_many(keys)
         return [_bytes(found.get(key)) for key in keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
-        stored(self._cache.set, key, value, self._expire)
+        stored(self._cache.set, own_key(key), value, self._expire)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         try:
-            self._cache.set_many(dict(mapping), self._expire)
+            self._cache.set_many({own_key(key): value for key, value in mapping.items()}, self._expire)
         except Error as error:
             refused(error)
 
     def delete(self, key: str) -> None:
-        self._cache.delete(key)
+        self._cache.delete(own_key(key))
 
     def delete_multi(self, keys: Iterable[str]) -> None:
-        self._cache.delete_many(keys)
+        self._cache.delete_many(map(own_key, keys))
 
     def close(self) -> None:
         """Close the cache; every later call is a hutch.ClosedError."""
@@ -128,7 +128,7 @@ class Mutex(CacheMutex):
 
     def __init__(self, cache: Cache, key: str, timeout: float, sleep: float) -> None:
         self._cache = cache
-        self._key = ("hutch.frameworks.dogpile lock", key)
+        self._key = ("hutch.frameworks.dogpile lock", own_key(key))
         self._token = os.urandom(16)
         self._timeout = timeout
         self._sleep = sleep
