@@ -234,6 +234,34 @@ def test_a_cache_is_copied_while_a_thread_gives_it_an_attribute(directory):
             assert again.own == 2 and again.directory == cache.directory
 
 
+@pytest.mark.parametrize("pure", PURE)
+def test_a_copy_has_the_clock_and_no_warning(directory, pure):
+    """A further opening with the clock that is in force differs by nothing."""
+    run(
+        """
+        import copy, pickle, sys, warnings, hutch
+        warnings.simplefilter("error")
+
+        def now():
+            return 5 * 10**18
+
+        with hutch.Cache(sys.argv[1], clock=now) as cache:
+            with copy.copy(cache) as one, copy.deepcopy(cache) as two, pickle.loads(
+                pickle.dumps(cache)
+            ) as three:
+                three["k"] = 1
+                assert one["k"] == two["k"] == 1 and one.info("k").created == 5e9
+            for other in ({"clock": lambda: 5}, {"clock": now, "disk": "1 MB"}):
+                try:
+                    hutch.Cache(sys.argv[1], **other)
+                except hutch.OptionsDifferWarning:
+                    continue
+                raise AssertionError(other)
+        """,
+        directory, HUTCH_PURE=pure,
+    )
+
+
 def test_in_memory_neither_copied_nor_pickled():
     with hutch.Cache() as cache:
         for copier in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -551,3 +579,41 @@ def test_a_clock_at_the_end(directory):
         """,
         directory,
     )
+
+
+@pytest.mark.parametrize("pure", PURE)
+@pytest.mark.parametrize("first", ["pass", "len(cache)"])
+def test_a_finalizer_at_the_very_end(directory, pure, first):
+    """Nothing can be imported by then. A call raises an error of a closed cache all the same."""
+    run(
+        f"""
+        import builtins, sys, hutch
+
+        class User:
+            def __init__(self, cache):
+                self.cache = cache
+
+            def __del__(self, log=open(sys.argv[2], "w")):
+                calls = [
+                    lambda: self.cache.get("k"), lambda: self.cache["k"], lambda: [*self.cache],
+                    lambda: self.cache.set("k", 2), lambda: len(self.cache),
+                    lambda: "k" in self.cache, lambda: self.cache.incr("n"),
+                ]
+                for call in calls:
+                    try:
+                        call()
+                    except ValueError as error:
+                        log.write(str("closed" in str(error)))
+                self.cache.close()
+                log.write(repr(self.cache))
+                log.close()
+
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = "v"
+        {first}
+        builtins.user = User(cache)
+        del cache
+        """,
+        directory, directory.parent / "log", HUTCH_PURE=pure,
+    )
+    assert (directory.parent / "log").read_text() == "True" * 7 + f"hutch.Cache({str(directory)!r})"

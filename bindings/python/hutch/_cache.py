@@ -16,7 +16,7 @@ from _collections_abc import MutableMapping
 
 from . import _accelerator
 from ._accelerator import directory_bytes
-from ._process import forget_open, hint, note_open
+from ._process import closed_at_end, forget_open, hint, note_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,8 +85,11 @@ else:
     def complete() -> None:
         """Give Cache its base Control, and the accelerator its functions for calls of other kinds."""
         with _completing:
-            from . import _control
-            from ._errors import check
+            try:
+                from . import _control
+                from ._errors import check
+            except ImportError as error:
+                raise closed_at_end(error) from None
 
             # Ctrl-C may end this at any step: the next call repeats them.
             if _control.Control not in Cache.__bases__:
@@ -116,8 +119,22 @@ volume writer
         __slots__ = ()
 
         def __get__(self, instance: "Any", owner: "Any") -> "Any":
-            complete()
+            try:
+                complete()
+            except ValueError as error:
+                # Python would drop an exception that the search for __iter__ raises.
+                if not self.startswith("__"):
+                    raise
+                return _raising(error)
             return getattr(Cache if instance is None else instance, self)
+
+    def _raising(error: ValueError) -> "Callable[..., Any]":
+        """A function that raises this error."""
+
+        def fail(*_: "Any") -> "Any":
+            raise error
+
+        return fail
 
     class Control:
         """Stands for Control until that is there."""
@@ -315,8 +332,11 @@ class Cache(_accelerator.Fast, Control):
         DeadlockError: a listener or a codec of the cache made the call; it is still open.
         """
         if self._closing is not None:
-            from ._opening import close
-
+            try:
+                from ._opening import close
+            except ImportError as error:
+                closed_at_end(error)
+                return
             close(self)
             return
         status = self._close()
@@ -374,8 +394,11 @@ class Cache(_accelerator.Fast, Control):
     @property
     def directory(self) -> "str | None":
         """The directory as it was given, as a str; None for a cache in memory."""
-        from ._library import lib
-
+        try:
+            from ._library import lib
+        except ImportError as error:
+            closed_at_end(error)
+            return self._path
         path: bytes | None = lib.hutch_directory(self._pointer)
         return None if path is None else os.fsdecode(path)
 

@@ -16,7 +16,7 @@ from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._handles import release_with
 from ._library import lib
 from ._limits import numbers_of
-from ._process import forget_cache, forget_open, hint, note_cache
+from ._process import forget_cache, forget_open, hint, note_cache, open_caches
 from ._serializers import Forms, forms_of
 from ._settings import changes_of, settings_of
 
@@ -54,12 +54,31 @@ def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str
     cache._number = next(_numbers)
     _own_closing(cache, pointer)
 
-    if status == Status.OPTIONS_DIFFER:
+    if status == Status.OPTIONS_DIFFER and not _differs_by_clock_alone(cache, path, chosen):
         warnings.warn(
             f"{cache.directory} has other options, which hold",
             OptionsDifferWarning,
             stacklevel=3,
         )
+
+
+def _differs_by_clock_alone(cache: Cache, path: bytes | None, chosen: dict[str, Any]) -> bool:
+    """Whether nothing but a clock differs that another opening of the directory has as well.
+
+    The library compares no clocks: each further opening with one differs. So do copies of a cache.
+    """
+    clock = chosen["clock"]
+    if clock is None or not any(
+        other is not cache and other._path == cache._path and other._options["clock"] == clock
+        for other in open_caches()
+    ):
+        return False
+    # The directory stays open meanwhile, so this opening adds nothing.
+    options, pointer = _options({**chosen, "clock": None}), _structs.CachePointer()
+    status = lib.hutch_open(path, byref(options), byref(pointer))
+    if status >= 0:
+        lib.hutch_close(pointer)
+    return bool(status == Status.OK)
 
 
 def _options(chosen: dict[str, Any]) -> _structs.Options:

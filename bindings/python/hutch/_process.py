@@ -150,9 +150,27 @@ def forget_cache(number: int) -> None:
     _closings.pop(number, None)
 
 
+def open_caches() -> "list[Any]":
+    """The caches that are open."""
+    found = [each() for each in list(_caches.values())]
+    found += [(each.peek() or (None,))[0] for each in list(_closings.values())]
+    return [cache for cache in found if cache is not None]
+
+
 def has_ended() -> bool:
     """Whether the interpreter ends, and all caches are closed."""
     return _has_ended
+
+
+def closed_at_end(error: ImportError) -> ValueError:
+    """What a call raises that could not import what it needs.
+
+    At the interpreter's end nothing can be imported, so a __del__ that uses a cache cannot have
+    ClosedError. It gets ValueError, a base of that. Any other ImportError is raised.
+    """
+    if not _has_ended:
+        raise error
+    return ValueError("the cache is closed: the interpreter ends")
 
 
 def pause_if_ended() -> None:
@@ -163,8 +181,11 @@ def pause_if_ended() -> None:
     """
     if not _has_ended:
         return
-    import threading
-
+    try:
+        import threading
+    except ImportError:
+        # The interpreter has dropped its modules. This is its last thread, within some __del__.
+        return
     thread = threading.current_thread()
     # A thread that threading has not started is a dummy: one of the library, or of another one.
     if thread.daemon and not isinstance(thread, threading._DummyThread):
