@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hutch
+from hutch import diskcache
 
 if TYPE_CHECKING:
     from typing_extensions import reveal_type
@@ -69,6 +70,43 @@ def functions(cache: hutch.Cache) -> None:
     square.cache_clear()
     reveal_type(square.__wrapped__(2))  # float
     reveal_type(Reader().read("x"))  # list[str]
+    reveal_type(Reader.read.cache_info().misses)  # int
+    reveal_type(Reader.read.__cache_key__(Reader(), "x"))  # str
+    Reader().read.cache_clear()
+
+
+class Pages(hutch.Cache):
+    title = "pages"
+
+
+def subclasses() -> None:
+    with Pages() as pages:
+        reveal_type(pages.title)  # str
+
+
+def as_diskcache() -> None:
+    with diskcache.Cache("pages") as cache:
+        reveal_type(cache.volume())  # int
+
+        @cache.memoize(expire=60)
+        def square(n: int) -> float:
+            return n * n
+
+        @diskcache.memoize_stampede(cache, expire=60)
+        def size(text: str) -> int:
+            return len(text)
+
+        @diskcache.throttle(cache, 1, 1)
+        @diskcache.barrier(cache, diskcache.Lock)
+        def late(text: str) -> bytes:
+            return text.encode()
+
+        reveal_type(square(3))  # float
+        reveal_type(size("x"))  # int
+        reveal_type(late("x"))  # bytes
+        del cache[square.__cache_key__(3)]
+    with diskcache.FanoutCache("pages") as shards:
+        reveal_type(shards.volume())  # int
 
 
 async def awaited() -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from typing_extensions import Self
+
     from ._codec_hook import Codec
     from ._control import Control
     from ._events import EventKind, Listener, Listening
@@ -347,7 +349,7 @@ class Cache(_accelerator.Fast, Control):
 
             check_closed(self, status)
 
-    def __enter__(self) -> "Cache":
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(
@@ -364,7 +366,7 @@ class Cache(_accelerator.Fast, Control):
 
         await in_thread(self.close)
 
-    async def __aenter__(self) -> "Cache":
+    async def __aenter__(self) -> "Self":
         return self
 
     async def __aexit__(
@@ -465,7 +467,7 @@ if not TYPE_CHECKING:
     MutableMapping.register(Cache)
     hint(
         globals(), "Any", "Clock", "Codec", "EventKind", "Limits", "Listener", "Listening", "Path",
-        "Queue", "Seconds", "Serializer", "TierView", "TracebackType",
+        "Queue", "Seconds", "Self", "Serializer", "TierView", "TracebackType",
     )
     if _accelerator.module is not None:
         # A program that has imported _logs has called hutch.log.

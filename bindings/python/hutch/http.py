@@ -55,13 +55,13 @@ from ._process import hint
 from ._units import named, uint32, uint64
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from ._cache import Cache
     from ._http_async import AsyncSession as AsyncSession
     from ._units import Seconds
 else:
-    hint(globals(), "Cache", "Seconds", "Unpack")
+    hint(globals(), "Cache", "Seconds", "Self", "Unpack")
 
 __all__ = [
     "AsyncSession", "BadResponse", "CacheMode", "Closed", "ConnectionError", "DownloadOptions",
@@ -162,7 +162,7 @@ class Session(Handle):
         """Cancels what runs, and closes the connections."""
         self._finalizer()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,

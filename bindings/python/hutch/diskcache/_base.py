@@ -11,9 +11,10 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 from .._cbor import Unreadable
+from .._process import hint
 from ._constants import (
     DBNAME,
     DEFAULT_SETTINGS,
@@ -28,6 +29,11 @@ from ._keys import HutchKey, fields, is_long, long_fields
 from ._lock import Holding
 from ._record import Record
 from ._store import Store, open_store, stored_settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+else:
+    hint(globals(), "Self")
 
 _TRIES = 4
 """How often the end of a transaction begins to undo its writes."""
@@ -205,7 +211,7 @@ class Base:
             use.end()
             self._local.use = None
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self._open()
         return self
 

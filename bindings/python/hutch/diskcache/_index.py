@@ -6,10 +6,16 @@ import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Callable, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._process import hint
 from ._constants import ENOVAL
 from .core import Cache
+
+if TYPE_CHECKING:
+    from .._types import DiskMemoizer
+else:
+    hint(globals(), "DiskMemoizer")
 
 
 class Index(MutableMapping[Any, Any]):
@@ -152,9 +158,9 @@ class Index(MutableMapping[Any, Any]):
 
     def memoize(
         self, name: str | None = None, typed: bool = False, ignore: Collection[Any] = ()
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> DiskMemoizer:
         """Like Cache.memoize."""
-        decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = self._cache.memoize(
+        decorate: DiskMemoizer = self._cache.memoize(
             name, typed, ignore=ignore
         )
         return decorate

@@ -10,10 +10,16 @@ import functools
 import os
 import threading
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from .._process import hint
 from .._public import name_methods
 from ._memoize import full_name
+
+if TYPE_CHECKING:
+    from .._types import Decorator
+else:
+    hint(globals(), "Decorator")
 
 _PAUSE = 0.001
 
@@ -147,10 +153,10 @@ def barrier(
     name: str | None = None,
     expire: float | None = None,
     tag: Any = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Decorator:
     """Decorator: calls of a function hold a lock, which lock_factory makes (Lock, say)."""
 
-    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(func: Callable[..., Any]) -> Any:
         key = full_name(func) if name is None else name
         lock = lock_factory(cache, key, expire=expire, tag=tag)
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from .._process import hint
 from ._constants import ENOVAL
+
+if TYPE_CHECKING:
+    from .._types import DiskMemoizer
+else:
+    hint(globals(), "DiskMemoizer")
 
 
 def full_name(func: Callable[..., Any]) -> str:
@@ -41,12 +47,12 @@ def memoizer(
     name: str | None,
     typed: bool,
     ignore: Collection[Any],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> DiskMemoizer:
     """A decorator that looks a result up (ENOVAL: there is none), and stores a new one."""
     if callable(name):
         raise TypeError("name cannot be callable: write @cache.memoize(), with parentheses")
 
-    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(func: Callable[..., Any]) -> Any:
         base = (full_name(func) if name is None else name,)
 
         def cache_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -80,7 +86,7 @@ class Memoizes:
         expire: float | None = None,
         tag: Any = None,
         ignore: Collection[Any] = (),
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> DiskMemoizer:
         """Decorator: cache the results of a function, by its arguments.
 
         name: None: the function's module and qualified name. typed: whether arguments of

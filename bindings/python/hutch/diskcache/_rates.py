@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from .._process import hint
 from ._memoize import full_name
+
+if TYPE_CHECKING:
+    from .._types import Decorator
+else:
+    hint(globals(), "Decorator")
 
 _NONE_YET = (0.0, 0)
 
@@ -60,13 +66,13 @@ def throttle(
     tag: Any = None,
     time_func: Callable[[], float] = time.time,
     sleep_func: Callable[[float], Any] = time.sleep,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Decorator:
     """Decorator: allow count calls of a function in this many seconds, over all processes.
 
     A bucket that holds count calls fills at that rate; a call that finds it empty waits.
     """
 
-    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(func: Callable[..., Any]) -> Any:
         rate = count / float(seconds)
         key = full_name(func) if name is None else name
         cache.set(key, (time_func(), count), expire=expire, tag=tag, retry=True)

@@ -13,10 +13,16 @@ import random
 import threading
 import time
 from collections.abc import Collection
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from .._process import hint
 from ._constants import ENOVAL
 from ._memoize import args_to_key, full_name
+
+if TYPE_CHECKING:
+    from .._types import DiskMemoizer
+else:
+    hint(globals(), "DiskMemoizer")
 
 
 def memoize_stampede(
@@ -27,13 +33,13 @@ def memoize_stampede(
     tag: Any = None,
     beta: float = 1,
     ignore: Collection[Any] = (),
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> DiskMemoizer:
     """Decorator: like Cache.memoize, with early renewal by a thread in the background.
 
     expire: of a result, in seconds. beta: above 1 renews earlier, below 1 later.
     """
 
-    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(func: Callable[..., Any]) -> Any:
         base = (full_name(func) if name is None else name,)
 
         def cache_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
+from .._process import hint
 from ._constants import ENOVAL
 from ._deque import Deque
 from ._disk import Disk, PickleDisk
@@ -26,6 +27,11 @@ from ._index import Index
 from ._memoize import memoizer
 from .core import Cache
 from .fanout import FanoutCache
+
+if TYPE_CHECKING:
+    from .._types import DiskMemoizer
+else:
+    hint(globals(), "DiskMemoizer")
 
 
 def _signed_disk() -> type[Disk]:
@@ -221,7 +227,7 @@ class DjangoCache(BaseCache):
         typed: bool = False,
         tag: Any = None,
         ignore: Collection[Any] = (),
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> DiskMemoizer:
         """Decorator: cache the results of a function, like Cache.memoize."""
 
         def lookup(key: Any) -> Any:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
+from .._process import hint
 from ._base import Directory, full_path
 from ._constants import DEFAULT_SETTINGS, ENOVAL, Timeout
 from ._disk import Disk
@@ -17,9 +18,11 @@ from .core import Cache
 from .persistent import Deque, Index
 
 if TYPE_CHECKING:
-    from typing_extensions import Concatenate, ParamSpec
+    from typing_extensions import Concatenate, ParamSpec, Self
 
     P = ParamSpec("P")
+else:
+    hint(globals(), "Self")
 
 R = TypeVar("R")
 
@@ -252,7 +255,7 @@ class FanoutCache(Memoizes):
         self._deques.clear()
         self._indexes.clear()
 
-    def __enter__(self) -> FanoutCache:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
