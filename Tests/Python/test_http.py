@@ -122,6 +122,26 @@ def test_a_streamed_body_is_there_once(session, server):
     assert [*response.iter_bytes()] == [b"hello\n"] == [*response.iter_bytes()]
 
 
+def test_a_read_that_was_interrupted_loses_nothing(session, server, monkeypatch):
+    """As by Ctrl-C: content has taken pieces from the stream by then."""
+    with session.stream("GET", server("plain", "/million")) as response:
+        taken, next_piece = [], response._task.incoming.next_piece
+
+        def interrupted_at_the_second(self, task):
+            if taken:
+                raise KeyboardInterrupt
+            taken.append(next_piece(task))
+            return taken[0]
+
+        with monkeypatch.context() as patches:
+            kind = type(response._task.incoming)
+            patches.setattr(kind, "next_piece", interrupted_at_the_second)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    response.content
+        assert taken[0] and response.content == bytes(range(250)) * 4000
+
+
 def test_a_stream_that_is_left_or_lost_ends(session, server):
     with session.stream("GET", server("wire", "/stall_within")) as response:
         assert next(response.iter_bytes()) == b"half"

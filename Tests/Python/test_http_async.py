@@ -116,6 +116,35 @@ def test_a_streamed_body_waits_for_its_reader(server):
     run(main)
 
 
+def test_a_read_that_was_cancelled_loses_nothing(server):
+    """As under asyncio.timeout: aread has taken pieces from the stream by then."""
+
+    async def main(session):
+        for read_first in (True, False):
+            async with session.stream("GET", server("plain", "/million")) as response:
+                incoming = response._task.incoming
+                taken, next_piece = [], incoming.next_piece
+
+                async def cancelled_at_the_second(task):
+                    if taken:
+                        raise asyncio.CancelledError
+                    taken.append(await next_piece(task))
+                    return taken[0]
+
+                incoming.next_piece = cancelled_at_the_second
+                for _ in range(2):
+                    with pytest.raises(asyncio.CancelledError):
+                        await response.aread()
+                incoming.next_piece = next_piece
+                if read_first:
+                    body = await response.aread()
+                else:
+                    body = b"".join([piece async for piece in response.aiter_bytes()])
+                assert taken[0] and body == bytes(range(250)) * 4000
+
+    run(main)
+
+
 def test_failures_have_classes(server):
     async def main(session):
         with pytest.raises(http.ConnectionError):

@@ -25,9 +25,9 @@ from ._process import hint
 from .http import Session
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 else:
-    hint(globals(), "Unpack")
+    hint(globals(), "Self", "Unpack")
 
 
 class AsyncIncoming(Incoming):
@@ -142,6 +142,8 @@ class AsyncResponse(Response):
                 yield self.content
             return
         self._must_have_more()
+        while self._kept:
+            yield self._kept.popleft()
         incoming: AsyncIncoming = self._task.incoming
         while (piece := await incoming.next_piece(self._task.pointer)) is not None:
             yield piece
@@ -149,13 +151,20 @@ class AsyncResponse(Response):
         self._is_consumed = True
 
     async def aread(self) -> bytes:
-        """The whole body, which is `content` from then on."""
+        """The whole body, which is `content` from then on. If it is cancelled, another call has the
+        whole body too."""
         if self._is_streamed and self._content is None:
             incoming: AsyncIncoming = self._task.incoming
             # Of several coroutines the first reads, and the others get what it has read.
             async with incoming.reading:
                 if self._content is None:
-                    self._content = b"".join([piece async for piece in self._apieces()])
+                    pieces: list[bytes] = []
+                    try:
+                        async for piece in self._apieces():
+                            pieces.append(piece)
+                        self._content = b"".join(pieces)
+                    finally:
+                        self._keep(pieces)
         return self.content
 
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
@@ -183,7 +192,7 @@ class AsyncResponse(Response):
         """Reads no more of a body that is streamed."""
         self.close()
 
-    async def __aenter__(self) -> AsyncResponse:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None,
@@ -211,7 +220,7 @@ class AsyncSession:
         """Cancels what runs, and closes the connections."""
         await in_thread(self._session.close)
 
-    async def __aenter__(self) -> AsyncSession:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None,

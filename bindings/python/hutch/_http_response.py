@@ -177,6 +177,8 @@ class Response:
         self._is_streamed = is_streamed
         self._content: bytes | None = None
         self._is_consumed = False
+        # What a read of the whole body had when an interrupt or a lost connection ended it.
+        self._kept: deque[bytes] = deque()
         # Of several threads the first reads a streamed body, and the others get what it has read.
         self._reading = threading.Lock()
         told = h.Response()
@@ -245,7 +247,12 @@ class Response:
             if self._is_streamed:
                 with self._reading:
                     if self._content is None:
-                        self._content = b"".join(self.iter_bytes())
+                        pieces: list[bytes] = []
+                        try:
+                            pieces.extend(self._pieces())
+                            self._content = b"".join(pieces)
+                        finally:
+                            self._keep(pieces)
             else:
                 told = h.Response()
                 h.lib.hutch_http_task_response(self._task.pointer, told)
@@ -283,11 +290,18 @@ class Response:
                 yield self.content
             return
         self._must_have_more()
+        while self._kept:
+            yield self._kept.popleft()
         incoming: Stream = self._task.incoming
         while (piece := incoming.next_piece(self._task.pointer)) is not None:
             yield piece
         self._task.check(self)
         self._is_consumed = True
+
+    def _keep(self, pieces: list[bytes]) -> None:
+        """What was read of a body is read once more, unless it is whole."""
+        if self._content is None:
+            self._kept.extendleft(reversed(pieces))
 
     def _must_have_more(self) -> None:
         if self._is_consumed:
