@@ -442,6 +442,7 @@ HUTCH_API int32_t hutch_port_fd(hutch_port *port);
  * The call makes completions in the order in which their tasks ended, at most max of them
  * (0: those that wait at the time of the call). *drained (may be NULL) receives their
  * number. Several threads may drain a port at once; each makes a part of the completions.
+ * A completion may drain or close its port: those that have not been made still wait there.
  * HUTCH_CLOSED: the port has been closed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_port_drain(hutch_port *port, uint64_t max, uint64_t *drained);

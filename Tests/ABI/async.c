@@ -884,6 +884,55 @@ TEST(a_port_that_is_closed_drains_or_discards) {
   }
 }
 
+/* Of eight completions the first, and what it does to its port. */
+typedef struct amid {
+  hutch_port *port;
+  int made, released;
+  enum { DRAINS, CLOSES, RELEASES } does;
+} amid;
+
+static void complete_amid(void *context, const hutch_completion *completion) {
+  (void)completion;
+  amid *a = context;
+  if (a->made++ > 0) return;
+  if (a->does == DRAINS) {
+    /* A loop within a loop. */
+    CHECK(is_readable(a->port));
+    uint64_t drained = 0;
+    CHECK_OK(hutch_port_drain(a->port, 0, &drained));
+    CHECK_EQUAL(7, drained);
+    CHECK(!is_readable(a->port));
+    CHECK_EQUAL(7, a->released);
+  } else if (a->does == CLOSES) {
+    CHECK_OK(hutch_port_close(a->port, HUTCH_PORT_DISCARD));
+    CHECK_EQUAL(7, a->released);
+  } else {
+    /* The drain still uses it. */
+    hutch_port_release(a->port);
+  }
+}
+
+static void release_amid(void *context) { ((amid *)context)->released++; }
+
+TEST(a_completion_may_drain_and_close_and_release_its_port) {
+  for (int does = DRAINS; does <= RELEASES; does++) {
+    hutch_cache *cache = open_cache(NULL, NULL);
+    amid a = {.does = does};
+    CHECK_OK(hutch_port_create(&a.port));
+    hutch_task_options options = {.struct_size = sizeof options, .complete = complete_amid,
+                                  .context = &a, .release = release_amid, .port = a.port};
+    for (int n = 0; n < 8; n++) CHECK_OK(hutch_get_async(cache, KEY("key"), &options, NULL));
+    wait_all(cache);
+    uint64_t drained = 0;
+    CHECK_OK(hutch_port_drain(a.port, 0, &drained));
+    CHECK_EQUAL(does == RELEASES ? 8 : 1, drained);
+    CHECK_EQUAL(does == CLOSES ? 1 : 8, a.made);
+    CHECK_EQUAL(8, a.released);
+    if (does != RELEASES) hutch_port_release(a.port);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 TEST(a_port_without_an_owner_discards) {
   hutch_cache *cache = open_cache(NULL, NULL);
   hutch_port *port = NULL;

@@ -54,7 +54,7 @@ final class CompletionPort {
     }
     var late = takeAll()
     lock.unlock()
-    CompletionPort.discard(&late)
+    CompletionPort.endAll(&late, discarding: true)
   }
 
   /// Called under the lock, so that the descriptor agrees with the list.
@@ -72,54 +72,36 @@ final class CompletionPort {
     return list
   }
 
-  /// Makes up to `most` completions, or all that wait now. Returns how many.
+  /// Makes up to `most` completions, or all that wait now. Returns how many. It takes one at a
+  /// time: within it the host may drain or close the port, where the others wait.
   func drain(_ most: UInt64) throws(Failure) -> UInt64 {
     lock.lock()
-    guard !isClosed else {
-      lock.unlock()
-      throw Failure(.closed, "the port has been closed")
-    }
-    var left = most == 0 ? UInt64(count) : min(most, UInt64(count))
-    lock.unlock()
+    defer { lock.unlock() }
+    if isClosed { throw Failure(.closed, "the port has been closed") }
+    let most = most == 0 ? UInt64(count) : min(most, UInt64(count))
     var drained: UInt64 = 0
-    while left > 0 {
-      // A few at a time, so that several threads share the work.
-      var batch = TaskList(.lane)
-      var taken: UInt64 = 0
-      lock.lock()
-      while taken < min(left, 64), let task = list.popFirst() {
-        batch.append(task)
-        taken += 1
-      }
-      count -= Int(taken)
-      if count == 0 && taken > 0 { setReadable(false) }
+    while drained < most, let task = list.popFirst() {
+      count -= 1
+      if count == 0 { setReadable(false) }
       lock.unlock()
-      guard taken > 0 else { break }
-      left -= taken
-      drained += taken
-      CompletionPort.make(&batch)
+      CompletionPort.end(task, discarding: false)
+      drained += 1
+      lock.lock()
     }
     return drained
   }
 
-  private static func make(_ batch: inout TaskList) {
-    while let task = batch.popFirst() {
-      let queue = task.pointee.queue.takeUnretainedValue()
-      queue.within(task) {
-        if task.pointee.complete != nil { queue.deliver(task) }
-        task.releaseCompletion()
-      }
-      task.end()
+  private static func end(_ task: TaskPointer, discarding: Bool) {
+    let queue = task.pointee.queue.takeUnretainedValue()
+    queue.within(task) {
+      if !discarding && task.pointee.complete != nil { queue.deliver(task) }
+      task.releaseCompletion()
     }
+    task.end()
   }
 
-  private static func discard(_ batch: inout TaskList) {
-    while let task = batch.popFirst() {
-      task.pointee.queue.takeUnretainedValue().within(task) {
-        task.releaseCompletion()
-      }
-      task.end()
-    }
+  private static func endAll(_ tasks: inout TaskList, discarding: Bool) {
+    while let task = tasks.popFirst() { end(task, discarding: discarding) }
   }
 
   /// Accepts no more completions. False: the port was closed before.
@@ -133,7 +115,7 @@ final class CompletionPort {
     var rest = takeAll()
     setReadable(false)
     lock.unlock()
-    if discarding { CompletionPort.discard(&rest) } else { CompletionPort.make(&rest) }
+    CompletionPort.endAll(&rest, discarding: discarding)
     return true
   }
 }
