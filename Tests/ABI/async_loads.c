@@ -507,6 +507,64 @@ TEST_EACH_KIND(a_lead_that_answers_later_ends_by_time) {
 
 /* -------------------------------------------------------- cycles, ports, ends */
 
+/* One worker is at a gate, and the thread beside it has slept since before the load came. */
+typedef struct gate {
+  atomic_bool open;
+  atomic_int waiting;
+} gate;
+
+static hutch_status stay(void *context, hutch_task *task) {
+  (void)task;
+  gate *g = context;
+  atomic_fetch_add(&g->waiting, 1);
+  while (!atomic_load(&g->open)) usleep(100);
+  return HUTCH_OK;
+}
+
+TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
+  hutch_queue_options one = {.struct_size = sizeof one, .width = 1};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&one, &queue));
+  gate g = {0}, second = {0};
+  CHECK_OK(hutch_queue_submit(queue, stay, &g, NULL, NULL, NULL));
+  while (atomic_load(&g.waiting) == 0) usleep(100);
+  hutch_task_options options = {.struct_size = sizeof options, .deadline = HUTCH_MILLISECOND};
+  hutch_task *task = NULL;
+  CHECK_OK(hutch_queue_submit(queue, stay, &g, NULL, &options, &task));
+  CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+  hutch_task_release(task);
+  atomic_store(&g.open, true);
+  CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
+
+  hutch_options unlimited = unlimited_options();
+  unlimited.queue = queue;
+  hutch_cache *cache = open_cache(NULL, &unlimited);
+  source s = SOURCE;
+  s.deferring = true;
+  told t;
+  submit_with(cache, &s, &t, NULL, (hutch_task_options){.deadline = 50 * HUTCH_MILLISECOND});
+  await_call(&s, 1);
+  CHECK_OK(hutch_queue_submit(queue, stay, &second, NULL, NULL, NULL));
+  open_source(&s);
+  while (atomic_load(&second.waiting) == 0) usleep(100);
+  /* Another queue ends a task in time that is due after this one. */
+  hutch_queue *idle = NULL;
+  CHECK_OK(hutch_queue_create(NULL, &idle));
+  CHECK_OK(hutch_queue_suspend(idle));
+  options.deadline = 4 * HUTCH_SECOND;
+  CHECK_OK(hutch_queue_submit(idle, stay, &g, NULL, &options, &task));
+  end(&t, HUTCH_TIMED_OUT, "");
+  uint32_t state = 0;
+  CHECK_OK(hutch_task_cancel(task, &state));
+  CHECK_EQUAL(HUTCH_TASK_QUEUED, state);
+  hutch_task_release(task);
+  hutch_queue_release(idle);
+  hutch_loading_release(s.loading);
+  atomic_store(&second.open, true);
+  CHECK_OK(hutch_close(cache));
+  hutch_queue_release(queue);
+}
+
 TEST_EACH_KIND(a_cycle_is_told_to_a_task) {
   hutch_value *value = NULL;
   hutch_loading *a = NULL, *b = NULL;

@@ -71,9 +71,12 @@ extension TaskQueue {
 
   /// Called under the lock by a worker that is about to run a task: another thread keeps the time
   /// from here on. It is made if none sleeps. A thread that fell asleep while the background work
-  /// ran is woken, since it does not know when that is due.
+  /// ran, or before a task was parked, is woken, since it does not know when that is due.
   func handOverTime() -> Sleeper {
-    if timekeeper == .none && backgroundRests && sleeping > waking { return wakeOne() }
+    if (timekeeper == .none && backgroundRests && sleeping > waking) || parkedSinceSleep {
+      let sleeper = wakeOne()
+      if sleeper != .none { return sleeper }
+    }
     makeTimekeeper()
     return .none
   }
@@ -106,7 +109,10 @@ extension TaskQueue {
     task.pointee.state = .parked
     held.append(task)
     heldCount += 1
-    if task.extras.pointee.due != Int64.max { deadlines.insert(task) }
+    if task.extras.pointee.due != Int64.max {
+      deadlines.insert(task)
+      parkedSinceSleep = true
+    }
     // In a queue without threads no thread would see the end of what a task of an ending owner
     // waits for.
     let isGivenUp = !hasThreads && task.rank == TaskPointer.closingRank

@@ -117,6 +117,7 @@ extension TaskQueue {
   /// that sleeps while the background work rests is the timekeeper, and wakes when that is due.
   private func sleep() {
     let first = deadlines.first?.extras.pointee.due ?? Int64.max
+    parkedSinceSleep = false
     if timekeeper == .none && backgroundRests {
       timekeeper = .asleep
       sleep(on: wakeTimekeeper, until: min(first, backgroundDue))

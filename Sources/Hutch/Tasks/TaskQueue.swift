@@ -59,6 +59,8 @@ final class TaskQueue {
   let length: Int
   /// Waiting tasks, by their next deadline or due time.
   var deadlines = DeadlineHeap()
+  /// No thread has gone to sleep since a task with a due time was parked.
+  var parkedSinceSleep = false
   // Tasks that wait for the start of their group, or are parked.
   var held = TaskList(.age)
   var heldCount = 0
