@@ -505,9 +505,6 @@ TEST_EACH_KIND(a_lead_that_answers_later_ends_by_time) {
   CHECK_TEXT(f->cache, "k", "made");
 }
 
-/* -------------------------------------------------------- cycles, ports, ends */
-
-/* One worker is at a gate, and the thread beside it has slept since before the load came. */
 typedef struct gate {
   atomic_bool open;
   atomic_int waiting;
@@ -521,6 +518,23 @@ static hutch_status stay(void *context, hutch_task *task) {
   return HUTCH_OK;
 }
 
+/* Another queue ends a task in time that is due after this one. */
+static void end_by_time(told *t) {
+  hutch_queue *idle = NULL;
+  CHECK_OK(hutch_queue_create(NULL, &idle));
+  CHECK_OK(hutch_queue_suspend(idle));
+  hutch_task_options options = {.struct_size = sizeof options, .deadline = 4 * HUTCH_SECOND};
+  hutch_task *task = NULL;
+  CHECK_OK(hutch_queue_submit(idle, stay, NULL, NULL, &options, &task));
+  end(t, HUTCH_TIMED_OUT, "");
+  uint32_t state = 0;
+  CHECK_OK(hutch_task_cancel(task, &state));
+  CHECK_EQUAL(HUTCH_TASK_QUEUED, state);
+  hutch_task_release(task);
+  hutch_queue_release(idle);
+}
+
+/* The worker is at a gate, and the thread beside it has slept since before the load came. */
 TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
   hutch_queue_options one = {.struct_size = sizeof one, .width = 1};
   hutch_queue *queue = NULL;
@@ -547,23 +561,46 @@ TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
   CHECK_OK(hutch_queue_submit(queue, stay, &second, NULL, NULL, NULL));
   open_source(&s);
   while (atomic_load(&second.waiting) == 0) usleep(100);
-  /* Another queue ends a task in time that is due after this one. */
-  hutch_queue *idle = NULL;
-  CHECK_OK(hutch_queue_create(NULL, &idle));
-  CHECK_OK(hutch_queue_suspend(idle));
-  options.deadline = 4 * HUTCH_SECOND;
-  CHECK_OK(hutch_queue_submit(idle, stay, &g, NULL, &options, &task));
-  end(&t, HUTCH_TIMED_OUT, "");
-  uint32_t state = 0;
-  CHECK_OK(hutch_task_cancel(task, &state));
-  CHECK_EQUAL(HUTCH_TASK_QUEUED, state);
-  hutch_task_release(task);
-  hutch_queue_release(idle);
+  end_by_time(&t);
   hutch_loading_release(s.loading);
   atomic_store(&second.open, true);
   CHECK_OK(hutch_close(cache));
   hutch_queue_release(queue);
 }
+
+/* Takes long enough for a worker that was woken for it in vain to sleep again. */
+static hutch_status open_and_defer(void *context, const void *key, size_t key_size,
+                                   hutch_loading *loading) {
+  (void)key, (void)key_size;
+  CHECK_OK(hutch_close(open_cache(scratch("other").text, NULL)));
+  *(hutch_loading **)context = hutch_loading_retain(loading);
+  return HUTCH_WOULD_BLOCK;
+}
+
+TEST(a_lead_that_the_host_ran_ends_by_time) {
+  hutch_queue_options one = {.struct_size = sizeof one, .width = 1};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&one, &queue));
+  hutch_options unlimited = unlimited_options();
+  unlimited.queue = queue;
+  hutch_cache *cache = open_cache(NULL, &unlimited);
+  /* As a rule, this thread takes the task before the worker does. */
+  CHECK_OK(hutch_flush_async(cache, NULL, NULL));
+  CHECK_OK(hutch_wait_all(cache, HUTCH_FOREVER));
+  hutch_loading *loading = NULL;
+  told t = {0};
+  hutch_task_options options = {.struct_size = sizeof options, .complete = complete, .context = &t,
+                                .release = release, .deadline = 200 * HUTCH_MILLISECOND};
+  CHECK_OK(hutch_load_async(cache, KEY("k"), open_and_defer, &loading, NULL, NULL, &options,
+                            &t.task));
+  CHECK_OK(hutch_queue_run(queue, 0, NULL));
+  end_by_time(&t);
+  hutch_loading_release(loading);
+  CHECK_OK(hutch_close(cache));
+  hutch_queue_release(queue);
+}
+
+/* -------------------------------------------------------- cycles, ports, ends */
 
 TEST_EACH_KIND(a_cycle_is_told_to_a_task) {
   hutch_value *value = NULL;

@@ -165,6 +165,8 @@ extension TaskQueue {
       performWhole(task)
       count += 1
     }
+    // This thread will not see when the parked task is due.
+    if parkedSinceSleep { signal(timekeeperToWake()) }
     lock.unlock()
     return count
   }
