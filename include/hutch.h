@@ -636,8 +636,8 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  *
  * Of the tasks of this opening, queued writes are carried out, and queued reads and queued
  * host work are cancelled. Every completion is made, or is in its port, before the call
- * returns. After close_deadline no further task starts, queued writes are cancelled too,
- * and running tasks end by themselves: HUTCH_TIMED_OUT.
+ * returns. After close_deadline no further task starts but clears, queued writes are
+ * cancelled too, and running tasks end by themselves: HUTCH_TIMED_OUT.
  *
  * HUTCH_OK: also for NULL. HUTCH_CLOSED: another call has closed the cache; the reference
  * is released nevertheless. HUTCH_FORKED: the fork could not hand the cache on; it is the

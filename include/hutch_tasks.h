@@ -64,9 +64,10 @@ enum {
 /* The state of a task. */
 enum {
   HUTCH_TASK_QUEUED = 1,
-  HUTCH_TASK_RUNNING = 2,    /* or its completion is being made */
+  HUTCH_TASK_RUNNING = 2,    /* or it has run, and its completion is being made */
   HUTCH_TASK_CANCELLING = 3, /* running, and every submission of it was cancelled */
-  HUTCH_TASK_ENDED = 4       /* its status is final */
+  HUTCH_TASK_ENDED = 4       /* its status is final; the completion of one that has not run
+                                may not have been made yet */
 };
 
 /* The operation of a task. */
@@ -142,7 +143,8 @@ typedef struct hutch_task_options {
   /* Called once with the task's completion; NULL: no call. */
   hutch_complete complete;
   /* hutch_clear_async, hutch_trim_async: a worker reports progress, as in
-     hutch_trim_spec; a clear ignores a request to stop. */
+     hutch_trim_spec; a clear ignores a request to stop. Of trims that are done as one, the
+     first has its function called, which may stop all of them. */
   hutch_progress progress;
   void *context;
   /* Called once with context when the task no longer uses it: after the completion, or
@@ -168,8 +170,9 @@ typedef struct hutch_task_options {
 } hutch_task_options;
 
 enum {
-  /* If the operation can be done at once (a value in memory, no task of the key before
-     it), the call does it and there is no other completion: the call fills in *now, with
+  /* If the operation can be done at once (a read that memory answers, with no write of the
+     key before it; a write where memory is all there is, with no task of the key before it),
+     the call does it and there is no other completion: the call fills in *now, with
      an operation that is not 0 and a value that the caller releases; *task is NULL.
      Else now->operation is 0, and the call submits the task. */
   HUTCH_TASK_MAY_FINISH_NOW = 1,
@@ -230,7 +233,8 @@ typedef struct hutch_queue_options {
   size_t struct_size;
   uint32_t width;  /* how many tasks run at once, at most 256; 0: 2 */
   uint32_t flags;  /* HUTCH_QUEUE_NO_THREADS or 0 */
-  uint64_t length; /* how many tasks may wait; 0: any number */
+  uint64_t length; /* how many tasks may wait, without those that a group holds; 0: any
+                      number */
 } hutch_queue_options;
 
 enum {
@@ -350,7 +354,8 @@ HUTCH_API hutch_status hutch_queue_resume(hutch_queue *queue);
  *
  * The call runs tasks until no task is left that may run, or until budget nanoseconds have
  * passed after at least one task (0: no limit). *ran (may be NULL) receives how many it
- * ran. The call is for queues without threads; a queue with threads it helps.
+ * ran, with those of which it made the completion alone, since they were cancelled or too
+ * late. The call is for queues without threads; a queue with threads it helps.
  * HUTCH_DEADLOCK: a task of the same queue made the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_run(hutch_queue *queue, int64_t budget, uint64_t *ran);
@@ -481,7 +486,14 @@ HUTCH_API void hutch_port_release(hutch_port *port);
  * shut down after its last task.
  */
 
-/* hutch_get_async - hutch_get as a task. Since 0.1. */
+/*
+ * hutch_get_async - hutch_get as a task
+ *
+ * If options name a port, memory answers, and no write of the key waits, the call gets the
+ * answer at once, before reads of the key that wait. The completion is in the port when the
+ * call returns, also if the queue is suspended or full. hutch_load_async does the same with
+ * a value that memory has. Since 0.1.
+ */
 HUTCH_API hutch_status hutch_get_async(hutch_cache *cache, const void *key, size_t key_size,
                                        const hutch_task_options *options, hutch_task **task);
 
