@@ -12,6 +12,7 @@ import warnings
 import hutch
 import pytest
 from hutch import _aload, _awaiting
+from processes import run
 
 _LONG = 30
 
@@ -133,6 +134,60 @@ def test_a_coroutine_that_a_closed_loop_has_not_begun_is_closed(cache):
         assert cache.load("k", lambda key: "made", timeout=_LONG / 2) == "made"
         gc.collect()
     assert [str(each.message) for each in warned] == []
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_loop_that_ends_while_a_worker_hands_over_a_coroutine_of_no_caller(is_closed):
+    """As that of a refresh in the background. Nothing is left that Python warns of."""
+    run(
+        f"""
+        import asyncio, gc, threading, hutch
+        from hutch import _aload
+        gc.disable()
+        loop = asyncio.new_event_loop()
+        leads, goes, handed = threading.Event(), threading.Event(), threading.Event()
+        hand = loop.call_soon_threadsafe
+
+        async def make(key):
+            return "made"
+
+        def loader(key):
+            leads.set()
+            goes.wait({_LONG})
+            return make(key)
+
+        def handing(callback, *arguments):
+            try:
+                return hand(callback, *arguments)
+            finally:
+                if arguments and isinstance(arguments[0], _aload._Unbegun):
+                    handed.set()
+
+        loop.call_soon_threadsafe = handing
+
+        async def main(cache):
+            load = asyncio.ensure_future(cache.aload("k", loader))
+            while not leads.is_set():
+                await asyncio.sleep(0)
+            load.cancel()
+            try:
+                await load
+            except asyncio.CancelledError:
+                pass
+            if not {is_closed}:
+                # The loop has one turn more, in which it takes what was handed over.
+                goes.set()
+                handed.wait({_LONG})
+
+        with hutch.Cache() as cache:
+            loop.run_until_complete(main(cache))
+            loop.close()
+            goes.set()
+            assert handed.wait({_LONG})
+            assert cache.load("k", lambda key: "another", timeout={_LONG}) == "another"
+        gc.collect()
+        """
+    )
 
 
 def test_a_later_call_of_a_memoized_coroutine_makes_its_result(cache):

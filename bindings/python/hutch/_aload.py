@@ -103,6 +103,8 @@ class Work:
         except RuntimeError as error:  # the loop is closed
             # This caller is gone, and the source has not failed.
             self.error = error
+            # Not by _Unbegun, which is in a cycle now: the error has its frames.
+            _close(result)
             lib.hutch_loading_abandon(loading)
             return Status.OK
         return Status.WOULD_BLOCK
@@ -120,6 +122,11 @@ class Work:
         import asyncio
 
         result = unbegun.take()
+        if self._is_left:
+            # The loop may be about to end, and a task would not come to its first step.
+            _close(result)
+            self._give_up(lead.pointer, asyncio.CancelledError())
+            return
 
         def end(task: Any) -> None:
             # A task that is cancelled before its first step never comes to its own end.
@@ -131,8 +138,6 @@ class Work:
         self._lead = weakref.ref(lead)
         self._task = self._context.run(self.loop.create_task, self._run(result, lead))
         self._task.add_done_callback(end)
-        if self._is_left:
-            self._task.cancel()
 
     async def _run(self, result: Any, lead: Lead) -> None:
         leading.set(lead)
