@@ -167,6 +167,35 @@ def test_an_exception_is_its_own_and_an_error_for_the_others(cache):
     asyncio.run(main())
 
 
+def eager_task_factory(loop, coroutine, **options):
+    """That of Python 3.12, for loaders that do not wait."""
+    if coroutine.__name__ != "_run":
+        return asyncio.Task(coroutine, loop=loop, **options)
+    ended = loop.create_future()
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        ended.set_result(None)
+    return ended
+
+
+def test_an_exception_is_its_own_where_tasks_begin_at_once(cache):
+    async def fail(key):
+        raise KeyError("its own")
+
+    async def make(key):
+        return "made"
+
+    async def main() -> None:
+        factory = getattr(asyncio, "eager_task_factory", eager_task_factory)
+        asyncio.get_running_loop().set_task_factory(factory)
+        with pytest.raises(KeyError, match="its own"):
+            await cache.aload("k", fail)
+        assert await cache.aload("k", make) == "made"
+
+    asyncio.run(main())
+
+
 def test_a_value_is_refreshed(cache, clock):
     def fail(key):
         raise ValueError("source is down")

@@ -71,6 +71,7 @@ class Work:
         # Weak: the coroutine alone keeps its lead, which passes on when it is collected.
         self._lead: weakref.ref[Lead] | None = None
         self._is_left = False
+        self._has_begun = False
         works[self.token] = self
 
     def leave(self) -> None:
@@ -128,10 +129,11 @@ class Work:
             self._give_up(lead.pointer, asyncio.CancelledError())
             return
 
-        def end(task: Any) -> None:
-            # A task that is cancelled before its first step never comes to its own end.
-            if self._task is task:
-                self._task = None
+        def end(_: Any) -> None:
+            self._task = None
+            # A task that is cancelled before its first step never comes to its own end. One of an
+            # eager task factory may have come to it before the loop has returned the task.
+            if not self._has_begun:
                 _close(result)
                 self._give_up(lead.pointer, asyncio.CancelledError())
 
@@ -140,6 +142,7 @@ class Work:
         self._task.add_done_callback(end)
 
     async def _run(self, result: Any, lead: Lead) -> None:
+        self._has_begun = True
         leading.set(lead)
         try:
             self._answer(lead.pointer, await result)
