@@ -50,9 +50,13 @@ struct HeapArena {
   private static let mostPagesAhead = 16
   /// The largest request, in units, whose pages are asked for under the lock.
   private static let mostAhead = (64 << 10) / HeapSpan.unit
-  /// So many pages a review gives back to the system, some 30 microseconds, besides those of the
-  /// requests since the last one: a large value that goes may be the arena's last one for long.
+  /// So many pages a review gives back to the system, besides those of the requests since the last
+  /// one: a large value that goes may be the arena's last one for long.
   private static let pagesOfReview = 256
+  /// What a span's pages count for beside themselves. Each of them is a call of the system, which
+  /// has the other cores forget the pages: that takes longer than the pages do. So spans of a page
+  /// go as fast as 64 KB of requests, between two reviews, can make them.
+  private static let pagesOfCall = 15
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
 
@@ -420,7 +424,7 @@ struct HeapArena {
       forget(span, units)
       giveBack(given, of: span.region)
       note(span, units, dirty: kept)
-      left &-= given.count
+      left &-= given.count &+ HeapArena.pagesOfCall
       excess &-= given.count &* HeapSpan.page
       if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions && !isMoving {
         remove(span, units)
