@@ -56,6 +56,21 @@ import Testing
     }
   }
 
+  /// A few large entries in place of many small ones make a tier another one: the policy has no more
+  /// memory than it needs before 64 of them have come to each shard.
+  @Test func thePolicyFollowsAFewLargeEntries() throws {
+    let bench = try Bench(TierLimits(cost: 16 << 20), policy: .adaptive)
+    let selector = bench.tier.common.selector
+    let small = String(repeating: "s", count: 400)
+    let large = String(repeating: "l", count: 100_000)
+    for i in 0..<64_000 { try bench.put("\(i)", small) }
+    let before = selector.tuning().capacity
+    expect(before > 30_000)
+    for i in 0..<120 { try bench.put("large \(i)", large) }
+    expect(selector.tuning().capacity < before / 2)
+    expect(bench.violation == nil)
+  }
+
   /// Under a limit of count it does not matter what entries cost.
   @Test func costsDoNotCountUnderALimitOfCount() throws {
     let requests = load(testSeed, isLong ? 10_000 : 4000) { UInt64(1 + $0 * 7919 % 100_000) }

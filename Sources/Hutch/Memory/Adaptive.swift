@@ -29,7 +29,11 @@ struct Adaptive: ~Copyable {
   private let selector: Selector
   private var tuning: Tuning
   private var generation = 0
-  private var calls: UInt32 = 0
+  /// What is left before the capacity is looked at again: an entry, or 2^unit bytes, count for one.
+  private var left: Int32 = 0
+  private var unit: UInt8 = 63
+  /// How many new entries there have been, of 64 in which changes are counted.
+  private var calls: UInt8 = 0
   /// That of the contest's leader, as this shard has seen it last.
   private var mode = Mode.number(Mode.first)
   /// The sample's bits, and what hits are compared with: all bits while the credit is used up.
@@ -78,15 +82,21 @@ struct Adaptive: ~Copyable {
   /// A tier that may hold so few entries is tuned before it has any.
   private static var small: UInt64 { 8192 }
 
-  /// The capacity and the leader are looked at once in 64 new entries.
-  private var wantsCapacity: Bool { calls & 63 == 0 }
+  /// The capacity and the leader are looked at once in 64 new entries; and, unless the tier is
+  /// small, once in a 64th of its limit on cost: a few large entries in place of many small ones
+  /// leave the policy more memory than it needs.
+  private static var mostCalls: UInt8 { 64 }
 
   private mutating func consider(_ tier: TierCapacity, count: Int) {
     hasCosts = tier.costLimit != .max
+    left = Int32(Adaptive.mostCalls)
+    if tier.costLimit >= Budget.mostOfSmallTier {
+      unit = UInt8(51 - Int(position.bits) - tier.costLimit.leadingZeroBitCount)
+    }
     // Once costs count, entries become cheaper and more.
     let costBinds = tier.byCost / 2 <= (tuning.weighs ? tier.byCount : tier.byCount / 2)
     let weighs = hasCosts && costBinds && (tuning.weighs || changes >= Adaptive.manyChanges)
-    changes = 0
+    if calls >= Adaptive.mostCalls { (calls, changes) = (0, 0) }
     let capacity = tier.entries
     let inTier = UInt64(count) << UInt64(position.bits)
     var entries = Int(clamping: min(capacity, 1 << 40))
@@ -135,13 +145,14 @@ struct Adaptive: ~Copyable {
     _ hash: UInt64, charge: UInt64, isFull: Bool, _ budget: borrowing Budget,
     _ entries: borrowing Entries
   ) {
-    if _slowPath(wantsCapacity) {
+    if _slowPath(left <= 0) {
       mode = .number(tuning.contest.leader.load(ordering: .relaxed))
       consider(budget.capacity, count: entries.count)
       budget.review(
         with: charge, idle: budget.idle(entries.bytesPerEntry), policyBytes: bytes)
     }
     calls &+= 1
+    left &-= 1 &+ Int32(truncatingIfNeeded: min(charge &>> UInt64(unit), 64))
     if _slowPath(selector.generation.load(ordering: .relaxed) != generation) { follow() }
     let costClass = costClass(charge)
     if hasCosts {

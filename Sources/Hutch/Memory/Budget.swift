@@ -69,7 +69,7 @@ struct Budget: ~Copyable {
 
   /// So many bytes no tier pays for.
   private static var small: Int { 64 << 10 }
-  private static var mostOfSmallTier: UInt64 { 16 << 20 }
+  static var mostOfSmallTier: UInt64 { 16 << 20 }
   private static var leastThatPaysAll: UInt64 { 512 << 10 }
   private static var mostOfReserve: UInt64 { 256 << 10 }
   private static var leastOfStep: UInt64 { 8 << 10 }
