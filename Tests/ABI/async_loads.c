@@ -564,6 +564,7 @@ TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
   end_by_time(&t);
   hutch_loading_release(s.loading);
   atomic_store(&second.open, true);
+  CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
   CHECK_OK(hutch_close(cache));
   hutch_queue_release(queue);
 }
@@ -595,6 +596,7 @@ TEST(a_lead_that_the_host_ran_ends_by_time) {
                             &t.task));
   CHECK_OK(hutch_queue_run(queue, 0, NULL));
   end_by_time(&t);
+  CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
   hutch_loading_release(loading);
   CHECK_OK(hutch_close(cache));
   hutch_queue_release(queue);
