@@ -505,27 +505,13 @@ TEST_EACH_KIND(a_lead_that_answers_later_ends_by_time) {
   CHECK_TEXT(f->cache, "k", "made");
 }
 
-typedef struct gate {
-  atomic_bool open;
-  atomic_int waiting;
-} gate;
-
-static hutch_status stay(void *context, hutch_task *task) {
-  (void)task;
-  gate *g = context;
-  atomic_fetch_add(&g->waiting, 1);
-  while (!atomic_load(&g->open)) usleep(100);
-  return HUTCH_OK;
-}
-
 /* Another queue ends a task in time that is due after this one. */
 static void end_by_time(told *t) {
-  hutch_queue *idle = NULL;
-  CHECK_OK(hutch_queue_create(NULL, &idle));
+  hutch_queue *idle = new_queue(0, 0);
   CHECK_OK(hutch_queue_suspend(idle));
   hutch_task_options options = {.struct_size = sizeof options, .deadline = 4 * HUTCH_SECOND};
   hutch_task *task = NULL;
-  CHECK_OK(hutch_queue_submit(idle, stay, NULL, NULL, &options, &task));
+  CHECK_OK(hutch_queue_submit(idle, gate_work, NULL, NULL, &options, &task));
   end(t, HUTCH_TIMED_OUT, "");
   uint32_t state = 0;
   CHECK_OK(hutch_task_cancel(task, &state));
@@ -536,18 +522,16 @@ static void end_by_time(told *t) {
 
 /* The worker is at a gate, and the thread beside it has slept since before the load came. */
 TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
-  hutch_queue_options one = {.struct_size = sizeof one, .width = 1};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&one, &queue));
+  hutch_queue *queue = new_queue(1, 0);
   gate g = {0}, second = {0};
-  CHECK_OK(hutch_queue_submit(queue, stay, &g, NULL, NULL, NULL));
-  while (atomic_load(&g.waiting) == 0) usleep(100);
+  CHECK_OK(hutch_queue_submit(queue, gate_work, &g, NULL, NULL, NULL));
+  gate_await(&g, 1);
   hutch_task_options options = {.struct_size = sizeof options, .deadline = HUTCH_MILLISECOND};
   hutch_task *task = NULL;
-  CHECK_OK(hutch_queue_submit(queue, stay, &g, NULL, &options, &task));
+  CHECK_OK(hutch_queue_submit(queue, gate_work, &g, NULL, &options, &task));
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
   hutch_task_release(task);
-  atomic_store(&g.open, true);
+  gate_open(&g);
   CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
 
   hutch_options unlimited = unlimited_options();
@@ -558,12 +542,12 @@ TEST(a_lead_that_answers_later_ends_by_time_though_the_worker_is_busy) {
   told t;
   submit_with(cache, &s, &t, NULL, (hutch_task_options){.deadline = 50 * HUTCH_MILLISECOND});
   await_call(&s, 1);
-  CHECK_OK(hutch_queue_submit(queue, stay, &second, NULL, NULL, NULL));
+  CHECK_OK(hutch_queue_submit(queue, gate_work, &second, NULL, NULL, NULL));
   open_source(&s);
-  while (atomic_load(&second.waiting) == 0) usleep(100);
+  gate_await(&second, 1);
   end_by_time(&t);
   hutch_loading_release(s.loading);
-  atomic_store(&second.open, true);
+  gate_open(&second);
   CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
   CHECK_OK(hutch_close(cache));
   hutch_queue_release(queue);
@@ -579,9 +563,7 @@ static hutch_status open_and_defer(void *context, const void *key, size_t key_si
 }
 
 TEST(a_lead_that_the_host_ran_ends_by_time) {
-  hutch_queue_options one = {.struct_size = sizeof one, .width = 1};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&one, &queue));
+  hutch_queue *queue = new_queue(1, 0);
   hutch_options unlimited = unlimited_options();
   unlimited.queue = queue;
   hutch_cache *cache = open_cache(NULL, &unlimited);

@@ -156,6 +156,20 @@ hutch_tier_limits no_limits(void);
 
 /* Memory and disk without any limit. */
 hutch_options unlimited_options(void);
+hutch_queue *new_queue(uint32_t width, uint32_t flags);
+
+/* What tasks and callbacks stand at until the test opens it: {0} is a closed one. */
+typedef struct gate {
+  atomic_bool open;
+  atomic_int waiting; /* how many have come */
+} gate;
+
+void gate_pass(gate *g);
+/* The same as the work of a task, whose context is the gate. */
+hutch_status gate_work(void *context, hutch_task *task);
+/* Returns when so many have come. */
+void gate_await(gate *g, int count);
+void gate_open(gate *g);
 
 /* A clock that stands still until a test moves it. */
 typedef struct test_clock {

@@ -5,49 +5,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-typedef struct gate {
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  bool open;
-  int waiting;
-} gate;
-
-#define GATE {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0}
-
-static void stop_at(gate *g) {
-  pthread_mutex_lock(&g->lock);
-  g->waiting++;
-  pthread_cond_broadcast(&g->changed);
-  while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
-  pthread_mutex_unlock(&g->lock);
-}
-
-static hutch_status work_at_gate(void *context, hutch_task *task) {
-  (void)task;
-  stop_at(context);
-  return HUTCH_OK;
-}
-
-static void await_waiting(gate *g, int count) {
-  pthread_mutex_lock(&g->lock);
-  while (g->waiting < count) pthread_cond_wait(&g->changed, &g->lock);
-  pthread_mutex_unlock(&g->lock);
-}
-
-static void open_gate(gate *g) {
-  pthread_mutex_lock(&g->lock);
-  g->open = true;
-  pthread_cond_broadcast(&g->changed);
-  pthread_mutex_unlock(&g->lock);
-}
-
-static hutch_queue *new_queue(uint32_t width, uint32_t flags) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = width, .flags = flags};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
-  return queue;
-}
-
 typedef struct told {
   atomic_int completed, released, worked;
   hutch_status status;
@@ -85,15 +42,15 @@ static void check_late(hutch_task *task, told *t) {
 
 TEST(a_deadline_passes_though_every_worker_is_busy) {
   for (uint32_t width = 1; width <= 3; width++) {
-    gate g = GATE;
+    gate g = {0};
     hutch_queue *queue = new_queue(width, 0);
     /* Before the workers are busy, and after. */
     told before = {0}, after = {0}, without = {0};
     for (uint32_t n = 0; n < width; n++)
-      CHECK_OK(hutch_queue_submit(queue, work_at_gate, &g, NULL, NULL, NULL));
+      CHECK_OK(hutch_queue_submit(queue, gate_work, &g, NULL, NULL, NULL));
     hutch_task *early =
         submit(queue, &before, (hutch_task_options){.deadline = 30 * HUTCH_MILLISECOND});
-    await_waiting(&g, (int)width);
+    gate_await(&g, (int)width);
     hutch_task *late = submit(queue, &after, (hutch_task_options){.deadline = HUTCH_MILLISECOND});
     hutch_task *never = submit(queue, &without, (hutch_task_options){0});
     check_late(late, &after);
@@ -104,7 +61,7 @@ TEST(a_deadline_passes_though_every_worker_is_busy) {
       hutch_task_release(early);
     }
     CHECK_EQUAL(0, without.completed);
-    open_gate(&g);
+    gate_open(&g);
     CHECK_OK(hutch_task_wait(never, HUTCH_FOREVER));
     CHECK_OK(without.status);
     hutch_task_release(never);
@@ -134,12 +91,12 @@ TEST(a_deadline_passes_though_the_queue_is_suspended) {
 }
 
 TEST(a_port_is_told_of_a_deadline_in_time) {
-  gate g = GATE;
+  gate g = {0};
   hutch_queue *queue = new_queue(1, 0);
   hutch_port *port = NULL;
   CHECK_OK(hutch_port_create(&port));
-  CHECK_OK(hutch_queue_submit(queue, work_at_gate, &g, NULL, NULL, NULL));
-  await_waiting(&g, 1);
+  CHECK_OK(hutch_queue_submit(queue, gate_work, &g, NULL, NULL, NULL));
+  gate_await(&g, 1);
   told t = {0};
   hutch_task *task =
       submit(queue, &t, (hutch_task_options){.deadline = HUTCH_MILLISECOND, .port = port});
@@ -148,7 +105,7 @@ TEST(a_port_is_told_of_a_deadline_in_time) {
   CHECK_EQUAL(0, t.completed);
   CHECK_OK(hutch_port_drain(port, 0, NULL));
   check_late(task, &t);
-  open_gate(&g);
+  gate_open(&g);
   CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
   hutch_port_release(port);
   hutch_queue_release(queue);

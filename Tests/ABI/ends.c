@@ -7,21 +7,6 @@
 
 /* ------------------------------------------------------------------ helpers */
 
-/* A gate that callbacks wait at until the test opens it. */
-typedef struct gate {
-  atomic_int waiting;
-  atomic_bool open;
-} gate;
-
-static void pass(gate *g) {
-  atomic_fetch_add(&g->waiting, 1);
-  while (!atomic_load(&g->open)) usleep(100);
-}
-
-static void await_waiting(gate *g, int count) {
-  while (atomic_load(&g->waiting) < count) usleep(100);
-}
-
 /* What became of one task. */
 typedef struct fate {
   atomic_int worked, completed, released, work_released;
@@ -40,7 +25,7 @@ static void release_work(void *context) {
 static void complete(void *context, const hutch_completion *completion) {
   fate *f = context;
   f->status = completion->status;
-  if (f->at) pass(f->at);
+  if (f->at) gate_pass(f->at);
   atomic_fetch_add(&f->completed, 1);
 }
 static void release(void *context) {
@@ -60,13 +45,6 @@ static void check_fate(const fate *f, hutch_status status) {
   if (f->status != status)
     FAIL("%s expected, completed with %s", hutch_status_name(status),
          hutch_status_name(f->status));
-}
-
-static hutch_queue *new_queue(uint32_t width, uint32_t flags) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = width, .flags = flags};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
-  return queue;
 }
 
 static hutch_task *submit(hutch_queue *queue, hutch_group *group, fate *f) {
@@ -454,12 +432,12 @@ TEST(a_task_runs_beside_the_completion_of_one_that_was_cancelled) {
   CHECK_OK(hutch_queue_suspend(queue));
   hutch_task *cancelled = submit(queue, NULL, &off);
   CHECK_OK(hutch_task_cancel(cancelled, NULL));
-  await_waiting(&g, 1);
+  gate_await(&g, 1);
   CHECK_OK(hutch_queue_resume(queue));
   hutch_task *task = submit(queue, NULL, &runs);
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
   check_fate(&runs, HUTCH_OK);
-  atomic_store(&g.open, true);
+  gate_open(&g);
   CHECK_OK(hutch_task_wait(cancelled, HUTCH_FOREVER));
   check_fate(&off, HUTCH_CANCELLED);
   hutch_task_release(cancelled);
@@ -529,11 +507,11 @@ TEST(a_wait_for_a_group_lasts_until_its_completion_has_been_made) {
   hutch_task_release(submit(queue, group, &own));
   hutch_task_options options = telling(&all);
   CHECK_OK(hutch_group_start(group, &options));
-  await_waiting(&g, 1);
+  gate_await(&g, 1);
   check_fate(&own, HUTCH_OK);
   CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_group_wait(group, 0));
   CHECK_STATUS(HUTCH_TIMED_OUT, hutch_group_wait(group, 1));
-  atomic_store(&g.open, true);
+  gate_open(&g);
   CHECK_OK(hutch_group_wait(group, HUTCH_FOREVER));
   check_fate(&all, HUTCH_OK);
   hutch_group_release(group);
@@ -575,9 +553,9 @@ TEST(a_group_that_is_cancelled_completes_with_that) {
     /* Before the start; between the two tasks; after the end. */
     if (way == 0) CHECK_OK(hutch_group_cancel(group));
     CHECK_OK(hutch_group_start(group, &options));
-    await_waiting(&g, 1);
+    gate_await(&g, 1);
     if (way == 1) CHECK_OK(hutch_group_cancel(group));
-    atomic_store(&g.open, true);
+    gate_open(&g);
     CHECK_OK(hutch_group_wait(group, HUTCH_FOREVER));
     if (way == 2) CHECK_OK(hutch_group_cancel(group));
     check_fate(&all, way == 2 ? HUTCH_OK : HUTCH_CANCELLED);
@@ -604,13 +582,13 @@ TEST(the_end_of_a_task_ends_its_cache_before_the_next_task_is_taken) {
     fate before = {.at = &first}, last = {0}, next = {0};
     if (has_threads) {
       hutch_task_release(submit(queue, NULL, &before));
-      await_waiting(&first, 1);
+      gate_await(&first, 1);
     }
     hutch_task_options told = telling(&last);
     CHECK_OK(hutch_get_async(cache, KEY("key"), &told, NULL));
     hutch_task *task = submit(queue, NULL, &next);
     hutch_cache_release(cache);
-    first.open = true;
+    gate_open(&first);
     while (!next.released) usleep(100);
     if (has_threads) check_fate(&before, HUTCH_OK);
     check_fate(&last, HUTCH_NOT_FOUND);

@@ -263,13 +263,6 @@ static void drain_or_take_part(void *context, int index) {
   atomic_store(&c->done, true);
 }
 
-static hutch_queue *new_queue(uint32_t width) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = width};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
-  return queue;
-}
-
 static int by_size(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 static void run_round(uint64_t *state, int round) {
@@ -278,7 +271,7 @@ static void run_round(uint64_t *state, int round) {
   path directory = scratch(name);
   hutch_options options = unlimited_options();
   chaos c = {.cache = open_cache(round % 4 == 3 ? NULL : directory.text, &options),
-             .queues = {new_queue(2), new_queue(3)}, .suspended = new_queue(1),
+             .queues = {new_queue(2, 0), new_queue(3, 0)}, .suspended = new_queue(1, 0),
              .count = IN_ROUND, .seed = next_random(state)};
   c.fates = calloc(IN_ROUND + FORKS, sizeof *c.fates);
   CHECK(c.fates);

@@ -1049,9 +1049,7 @@ static hutch_status do_nothing(void *context, hutch_task *task) {
 
 /* Else its completion would never be made. */
 TEST(a_group_does_not_start_whose_queue_cannot_make_a_thread) {
-  hutch_queue_options options = {.struct_size = sizeof options};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
+  hutch_queue *queue = new_queue(0, 0);
   hutch_group *group = NULL;
   CHECK_OK(hutch_group_create(queue, &group));
   begin_faults(THREADS, EAGAIN, true, 1);
@@ -1065,9 +1063,7 @@ TEST(a_group_does_not_start_whose_queue_cannot_make_a_thread) {
 }
 
 TEST(a_group_is_cancelled_without_memory) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = 1};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
+  hutch_queue *queue = new_queue(1, 0);
   for (int is_given_up = 0; is_given_up < 2; is_given_up++) {
     hutch_group *group = NULL;
     CHECK_OK(hutch_group_create(queue, &group));
@@ -1088,9 +1084,7 @@ TEST(a_group_is_cancelled_without_memory) {
 }
 
 TEST(deadlines_hold_without_memory) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = 1};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
+  hutch_queue *queue = new_queue(1, 0);
   CHECK_OK(hutch_queue_suspend(queue));
   hutch_task *tasks[40];
   hutch_task_options soon = {.struct_size = sizeof soon, .deadline = HUTCH_MILLISECOND};

@@ -58,37 +58,30 @@ static void get_later(hutch_cache *cache, const char *key, notes *to, int number
 }
 
 /* Work that runs until it is let go. */
-typedef struct gate {
+typedef struct occupation {
   _Atomic int running;
   _Atomic bool open;
-} gate;
+} occupation;
 
 static hutch_status wait_here(void *context, hutch_task *task) {
   (void)task;
-  gate *g = context;
+  occupation *g = context;
   atomic_fetch_add(&g->running, 1);
   while (!atomic_load(&g->open)) nap();
   atomic_fetch_sub(&g->running, 1);
   return HUTCH_OK;
 }
 
-static void occupy(hutch_queue *queue, gate *g, int count) {
+static void occupy(hutch_queue *queue, occupation *g, int count) {
   for (int i = 0; i < count; i++)
     CHECK_OK(hutch_queue_submit(queue, wait_here, g, NULL, NULL, NULL));
   while (atomic_load(&g->running) < count) nap();
 }
 
 /* The work is done when the call returns. The end of a queue does not wait for it. */
-static void let_go(gate *g) {
+static void let_go(occupation *g) {
   atomic_store(&g->open, true);
   while (atomic_load(&g->running) > 0) nap();
-}
-
-static hutch_queue *new_queue(uint32_t width, uint32_t flags) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = width, .flags = flags};
-  hutch_queue *queue;
-  CHECK_OK(hutch_queue_create(&options, &queue));
-  return queue;
 }
 
 static hutch_options on(hutch_queue *queue) {
@@ -147,7 +140,7 @@ TEST(priorities_hold_among_all_caches_of_a_queue) {
   put_later(p.a, "oldest", &n, 0, HUTCH_PRIORITY_LOW);
   put_later(p.a, "low", &n, 1, HUTCH_PRIORITY_LOW);
   put_later(p.b, "default", &n, 2, HUTCH_PRIORITY_DEFAULT);
-  gate g = {.open = true};
+  occupation g = {.open = true};
   hutch_task_options options = noting(&n, 3);
   options.priority = HUTCH_PRIORITY_HIGH;
   CHECK_OK(hutch_queue_submit(p.queue, wait_here, &g, NULL, &options, NULL));
@@ -159,14 +152,14 @@ TEST(priorities_hold_among_all_caches_of_a_queue) {
   CHECK_EQUAL(5, ran);
   for (int i = 0; i < 5; i++) CHECK_EQUAL(i, n.order[i]);
 
-  gate first = {0};
+  occupation first = {0};
   hutch_queue *wide = new_queue(2, 0);
   pair q = {.queue = wide, .a = p.a, .b = p.b};
   hutch_options given = on(wide);
   q.a = open_cache(NULL, &given);
   q.b = open_cache(NULL, &given);
   /* The place for the oldest is taken, so the other one goes by priority. */
-  gate second = {0};
+  occupation second = {0};
   occupy(wide, &first, 1);
   occupy(wide, &second, 1);
   notes m = NOTES;
@@ -186,7 +179,7 @@ TEST(priorities_hold_among_all_caches_of_a_queue) {
 
 TEST(a_wait_for_a_cache_waits_for_its_own_tasks) {
   pair p = pair_on(new_queue(2, 0), 0);
-  gate g = {0};
+  occupation g = {0};
   notes n = NOTES;
   occupy(p.queue, &g, 1);
   put_later(p.a, "key", &n, 0, 0);
@@ -235,7 +228,7 @@ TEST(a_close_gives_up_where_others_occupy_the_queue) {
   hutch_options options = on(queue);
   options.close_deadline = 20 * HUTCH_MILLISECOND;
   hutch_cache *a = open_cache(scratch("a").text, &options), *b = open_cache(NULL, &options);
-  gate g = {0};
+  occupation g = {0};
   notes n = NOTES;
   occupy(queue, &g, 1);
   put_later(a, "key", &n, 0, 0);
@@ -272,7 +265,7 @@ TEST(the_queue_serves_when_its_caches_have_gone) {
   pair p = pair_on(new_queue(2, 0), 0);
   CHECK_OK(hutch_close(p.a));
   hutch_cache_release(p.b); /* not closed: ends with its last task */
-  gate g = {.open = true};
+  occupation g = {.open = true};
   hutch_task *task;
   CHECK_OK(hutch_queue_submit(p.queue, wait_here, &g, NULL, NULL, &task));
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
@@ -323,7 +316,7 @@ static void count_release(void *object) { atomic_fetch_add((_Atomic int *)object
 
 TEST(neither_a_suspended_nor_a_busy_queue_delays_maintenance) {
   pair p = pair_on(new_queue(1, 0), 0);
-  gate g = {0};
+  occupation g = {0};
   occupy(p.queue, &g, 1);
   CHECK_OK(hutch_queue_suspend(p.queue));
   _Atomic int released = 0;
@@ -517,7 +510,7 @@ TEST(the_shared_queue_is_one_for_all_threads) {
   /* As wide as there are processors. */
   long width = sysconf(_SC_NPROCESSORS_ONLN);
   if (width < 2) width = 2;
-  gate g = {0};
+  occupation g = {0};
   occupy(queue, &g, (int)width);
   CHECK_OK(hutch_queue_submit(queue, wait_here, &g, NULL, NULL, NULL));
   CHECK_EQUAL(width, workers());
@@ -534,7 +527,7 @@ typedef struct ends {
 } ends;
 
 static ends *at_end;
-static gate *exits;
+static occupation *exits;
 
 static void begin_exit(void) { atomic_store(&exits->open, true); }
 
@@ -562,7 +555,7 @@ int __lsan_is_turned_off(void) { return leaves_a_cache_open; }
 /* Tasks run when exit() is called, and others wait. */
 static void exit_with_tasks(void) {
   leaves_a_cache_open = 1;
-  static gate g;
+  static occupation g;
   exits = &g;
   hutch_queue *queue;
   CHECK_OK(hutch_shared_queue(&queue));

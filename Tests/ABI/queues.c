@@ -93,14 +93,6 @@ static hutch_task_options task_options(item *i) {
                               .complete = complete, .context = i, .release = release_context};
 }
 
-static hutch_queue *new_queue(uint32_t width) {
-  hutch_queue_options options = {.struct_size = sizeof options, .width = width};
-  hutch_queue *queue = NULL;
-  CHECK_OK(hutch_queue_create(&options, &queue));
-  CHECK(queue);
-  return queue;
-}
-
 static hutch_task *submit(hutch_queue *queue, item *i, int32_t priority) {
   hutch_task_options options = task_options(i);
   options.priority = priority;
@@ -139,7 +131,7 @@ static uint32_t state_of(hutch_task *task) {
 TEST(work_runs_once_and_completes_once) {
   stage s = STAGE;
   item i = {.s = &s, .number = 7};
-  hutch_queue *queue = new_queue(0);
+  hutch_queue *queue = new_queue(0, 0);
   hutch_task *task = submit(queue, &i, 0);
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
   check_ended(&i, 1, HUTCH_OK);
@@ -159,7 +151,7 @@ TEST(work_runs_once_and_completes_once) {
 TEST(a_task_may_be_released_before_it_ends) {
   stage s = STAGE;
   item gate = {.s = &s}, i = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   hutch_task_release(submit(queue, &i, 0));
   open_gate(&s);
@@ -174,7 +166,7 @@ static hutch_status answer(void *context, hutch_task *task) {
 }
 
 TEST(the_status_of_work_is_the_completions) {
-  hutch_queue *queue = new_queue(0);
+  hutch_queue *queue = new_queue(0, 0);
   hutch_status statuses[] = {HUTCH_OK, HUTCH_NOT_FOUND, HUTCH_IO, 12345};
   for (int k = 0; k < 4; k++) {
     hutch_task *task = NULL;
@@ -192,7 +184,7 @@ TEST(the_status_of_work_is_the_completions) {
 TEST(a_cancelled_task_never_runs) {
   stage s = STAGE;
   item gate = {.s = &s}, i = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   await_waiting(&s, 1);
   hutch_task *task = submit(queue, &i, 0);
@@ -221,7 +213,7 @@ static hutch_status patient_work(void *context, hutch_task *task) {
 TEST(a_running_task_is_asked_to_end) {
   stage s = STAGE;
   item i = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   hutch_task_options options = task_options(&i);
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, patient_work, &i, release_work, &options, &task));
@@ -238,7 +230,7 @@ TEST(a_running_task_is_asked_to_end) {
 TEST(waits_have_a_time_out) {
   stage s = STAGE;
   item gate = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   hutch_task_options options = task_options(&gate);
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, blocking_work, &gate, release_work, &options, &task));
@@ -258,7 +250,7 @@ TEST(waits_have_a_time_out) {
 TEST(a_task_whose_turn_comes_too_late_does_not_run) {
   stage s = STAGE;
   item gate = {.s = &s}, late = {.s = &s}, early = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   hutch_task_options options = task_options(&late);
   options.deadline = 1;
@@ -278,7 +270,7 @@ TEST(a_task_whose_turn_comes_too_late_does_not_run) {
 TEST(a_width_of_one_is_strict_order_whatever_the_priority) {
   stage s = STAGE;
   item gate = {.s = &s}, items[30];
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   for (int k = 0; k < 30; k++) {
     items[k] = (item){.s = &s, .number = k};
@@ -293,7 +285,7 @@ TEST(a_width_of_one_is_strict_order_whatever_the_priority) {
 
 /* A queue of two whose place for the oldest is taken: the other goes by priority. */
 static hutch_queue *queue_by_priority(stage *s, item *gate) {
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   block(queue, gate);
   await_waiting(s, 1);
   CHECK_OK(hutch_queue_suspend(queue));
@@ -353,7 +345,7 @@ TEST(a_priority_can_be_changed_and_nothing_runs_twice) {
 TEST(trap_24_changing_the_priority_of_running_work_does_nothing) {
   stage s = STAGE;
   item gate = {.s = &s};
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   hutch_task_options options = task_options(&gate);
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, blocking_work, &gate, release_work, &options, &task));
@@ -387,7 +379,7 @@ static hutch_status run_again(void *context, hutch_task *task) {
 TEST(nothing_starves) {
   stage s = STAGE;
   item low = {.s = &s};
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   restless r = {.queue = queue};
   CHECK_OK(hutch_queue_suspend(queue));
   for (int k = 0; k < 8; k++) CHECK_OK(hutch_queue_submit(queue, run_again, &r, NULL, NULL, NULL));
@@ -405,7 +397,7 @@ TEST(nothing_starves) {
 TEST(the_width_is_how_many_run_and_can_be_changed) {
   stage s = STAGE;
   item items[6];
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   for (int k = 0; k < 6; k++) {
     items[k] = (item){.s = &s};
     block(queue, &items[k]);
@@ -427,7 +419,7 @@ TEST(the_width_is_how_many_run_and_can_be_changed) {
 TEST(a_suspended_queue_starts_nothing) {
   stage s = STAGE;
   item i = {.s = &s}, off = {.s = &s};
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   CHECK_OK(hutch_queue_suspend(queue));
   CHECK_OK(hutch_queue_suspend(queue));
   hutch_task *task = submit(queue, &i, 0), *cancelled = submit(queue, &off, 0);
@@ -502,7 +494,7 @@ static void wait_in_completion(void *context, const hutch_completion *completion
 }
 
 TEST(a_task_cannot_wait_for_its_own_queue) {
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   self_waiter w = {.queue = queue};
   CHECK_OK(hutch_group_create(queue, &w.group));
   hutch_task_options options = {.struct_size = sizeof options, .complete = wait_in_completion,
@@ -521,7 +513,7 @@ static hutch_status wait_for_other(void *context, hutch_task *task) {
 TEST(a_task_may_wait_for_another_queue) {
   stage s = STAGE;
   item i = {.s = &s};
-  hutch_queue *queue = new_queue(1), *other = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0), *other = new_queue(1, 0);
   hutch_task *task = submit(other, &i, 0), *waiter = NULL;
   CHECK_OK(hutch_queue_submit(queue, wait_for_other, task, NULL, NULL, &waiter));
   CHECK_OK(hutch_task_wait(waiter, HUTCH_FOREVER));
@@ -566,7 +558,7 @@ static hutch_task *submit_sum(hutch_queue *queue, sum *x, const char *name, int3
 TEST(tasks_of_one_identifier_are_done_once_each_with_its_own_receipt) {
   stage s = STAGE;
   item gate = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   await_waiting(&s, 1);
   sum a = {&s, 1, 0, 0, 0, 77}, b = {&s, 10, 0, 0, 0, 77}, c = {&s, 100, 0, 0, 0, 77};
@@ -601,7 +593,7 @@ TEST(tasks_of_one_identifier_are_done_once_each_with_its_own_receipt) {
 static void leave_some(int mask) {
   stage s = STAGE;
   item gate = {.s = &s};
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   block(queue, &gate);
   await_waiting(&s, 1);
   sum x[3];
@@ -692,7 +684,7 @@ static void second_completed(void *context, const hutch_completion *completion) 
 
 static void share_running_work(bool both_leave) {
   stage s = STAGE;
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   shared x = {.s = &s};
   hutch_task_options options = {.struct_size = sizeof options, .complete = first_completed,
                                 .context = &x, .identifier = "w", .identifier_size = 1};
@@ -729,7 +721,7 @@ TEST(a_task_of_shared_work_is_cancelling_when_all_have_left) {
   for (int leaves = 0; leaves < 3; leaves++) {
     stage s = STAGE;
     item items[3];
-    hutch_queue *queue = new_queue(1);
+    hutch_queue *queue = new_queue(1, 0);
     hutch_task *tasks[3] = {NULL};
     CHECK_OK(hutch_queue_suspend(queue));
     for (int k = 0; k < 3; k++) {
@@ -775,7 +767,7 @@ static void group_release(void *context) { atomic_fetch_add(&((tally *)context)-
 
 TEST(a_group_completes_when_its_last_task_has_ended) {
   stage s = STAGE;
-  hutch_queue *queues[2] = {new_queue(1), new_queue(2)};
+  hutch_queue *queues[2] = {new_queue(1, 0), new_queue(2, 0)};
   hutch_group *group = NULL;
   CHECK_OK(hutch_group_create(queues[0], &group));
   item items[10];
@@ -826,7 +818,7 @@ TEST(a_group_completes_when_its_last_task_has_ended) {
 
 TEST(a_group_can_be_cancelled_and_may_be_empty) {
   stage s = STAGE;
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   item gate = {.s = &s}, items[5];
   block(queue, &gate);
   hutch_group *group = NULL, *empty = NULL;
@@ -860,7 +852,7 @@ TEST(a_group_can_be_cancelled_and_may_be_empty) {
 
 TEST(a_group_that_is_given_up_cancels_its_tasks) {
   stage s = STAGE;
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   hutch_group *group = NULL;
   CHECK_OK(hutch_group_create(queue, &group));
   item i = {.s = &s};
@@ -880,7 +872,7 @@ TEST(a_group_that_is_given_up_cancels_its_tasks) {
 TEST(threads_are_made_at_first_need_and_end_with_the_queue) {
   stage s = STAGE;
   item i = {.s = &s};
-  hutch_queue *queue = new_queue(4);
+  hutch_queue *queue = new_queue(4, 0);
   CHECK_EQUAL(0, workers());
   hutch_task *task = submit(queue, &i, 0);
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
@@ -898,7 +890,7 @@ TEST(threads_are_made_at_first_need_and_end_with_the_queue) {
 TEST(what_is_queued_when_the_queue_is_released_is_carried_out) {
   stage s = STAGE;
   item gate = {.s = &s}, items[20];
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   block(queue, &gate);
   await_waiting(&s, 1);
   CHECK_OK(hutch_queue_suspend(queue));
@@ -925,7 +917,7 @@ static hutch_status release_own_queue(void *context, hutch_task *task) {
 }
 
 TEST(a_queue_may_be_released_by_its_own_task) {
-  hutch_queue *queue = new_queue(2);
+  hutch_queue *queue = new_queue(2, 0);
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, release_own_queue, queue, NULL, NULL, &task));
   CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
@@ -936,7 +928,7 @@ TEST(a_queue_may_be_released_by_its_own_task) {
 TEST(all_can_be_cancelled_at_once) {
   stage s = STAGE;
   item running = {.s = &s}, items[50];
-  hutch_queue *queue = new_queue(1);
+  hutch_queue *queue = new_queue(1, 0);
   hutch_task_options options = task_options(&running);
   hutch_task *task = NULL;
   CHECK_OK(hutch_queue_submit(queue, patient_work, &running, release_work, &options, &task));

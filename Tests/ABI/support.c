@@ -43,6 +43,31 @@ hutch_options unlimited_options(void) {
   return options;
 }
 
+hutch_queue *new_queue(uint32_t width, uint32_t flags) {
+  hutch_queue_options options = {.struct_size = sizeof options, .width = width, .flags = flags};
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(&options, &queue));
+  CHECK(queue);
+  return queue;
+}
+
+void gate_pass(gate *g) {
+  atomic_fetch_add(&g->waiting, 1);
+  while (!atomic_load(&g->open)) usleep(100);
+}
+
+hutch_status gate_work(void *context, hutch_task *task) {
+  (void)task;
+  gate_pass(context);
+  return HUTCH_OK;
+}
+
+void gate_await(gate *g, int count) {
+  while (atomic_load(&g->waiting) < count) usleep(100);
+}
+
+void gate_open(gate *g) { atomic_store(&g->open, true); }
+
 static int64_t read_clock(void *context) { return atomic_load(&((test_clock *)context)->now); }
 
 static void release_clock(void *context) {
