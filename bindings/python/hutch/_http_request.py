@@ -115,12 +115,15 @@ def header_lines(given: Any) -> Any:
         if not isinstance(value, (str, bytes, int, float)):
             kind = type(value).__name__
             raise TypeError(f"the header {name!r} is a str or a number, not a {kind}")
-    return field_lines(made)
+    return _lines(made)
 
 
 def field_lines(given: Any) -> Any:
     """The same of the fields of a query or a form, which may be any objects."""
-    made = pairs(given)
+    return _lines(pairs(given))
+
+
+def _lines(made: list[tuple[Any, Any]]) -> Any:
     return (h.Header * len(made))(
         *(h.Header(text(name), text(value)) for name, value in made)) if made else None
 

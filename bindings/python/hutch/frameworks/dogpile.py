@@ -99,7 +99,8 @@ class HutchBackend(BytesBackend):
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         try:
-            self._cache.set_many({own_key(key): value for key, value in mapping.items()}, self._expire)
+            own = {own_key(key): value for key, value in mapping.items()}
+            self._cache.set_many(own, self._expire)
         except Error as error:
             refused(error)
 
