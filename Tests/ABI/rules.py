@@ -31,8 +31,8 @@ MUST_NEED = "libsqlite3.so.0"
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-# It has 598,904 bytes; at most 600,000 are allowed, and 500,000 are wanted.
-LARGEST_LIBRARY = 598_950
+# It has 598,992 bytes; at most 600,000 are allowed, and 500,000 are wanted.
+LARGEST_LIBRARY = 599_050
 LONGEST_FILE = {"Sources": 500, "bindings": 500}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
              "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",
@@ -251,6 +251,17 @@ def size(options):
     return [] if length < LARGEST_LIBRARY else [f"{length} bytes are too many"]
 
 
+def place(options):
+    """Both functions that hutch.ld names are where it says: a name of another is left out there."""
+    sections = run("readelf", "-SW", options.library)
+    found = re.search(r"(\d+)\] \.text\.puts .*", sections)
+    symbols = run("readelf", "-sW", options.library)
+    functions = re.findall(rf"FUNC .* {found.group(1)} (\S+)$", symbols, re.M) if found else []
+    if len(functions) != 2:
+        return [f".text.puts has {functions}"]
+    return [] if found.group(0).split()[-1] == "64" else [f"it lies at {found.group(0)}"]
+
+
 def inputs(options):
     """A change of a file that the engine imports builds the library again."""
     library = Path(options.library).resolve()
@@ -453,8 +464,8 @@ def traps(options):
     return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
-RULES = [exports, dependencies, names, glibc, size, inputs, layout, numbers, dl_header, headers,
-         folders, seam, imports, lengths, paths, tree, traps]
+RULES = [exports, dependencies, names, glibc, size, place, inputs, layout, numbers, dl_header,
+         headers, folders, seam, imports, lengths, paths, tree, traps]
 
 
 def main():
