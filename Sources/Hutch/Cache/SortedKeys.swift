@@ -10,7 +10,9 @@ import CSystem
 /// A hash table says whether a key is among them, once a key has come out of order: a key that
 /// comes behind all others is none of them, and a store's keys come so.
 struct SortedKeys: ~Copyable {
-  private struct Item: BitwiseCopyable {
+  /// Not private: an unoptimised test destroys a page itself, and Swift 6.3 fails to compile such a
+  /// use of a private type.
+  struct Item: BitwiseCopyable {
     /// The first eight bytes of the key, zeroes behind a shorter one: compared first.
     let prefix: UInt64
     /// In `bytes`, which has at most twice `mostBytes`, and a key.
