@@ -587,25 +587,34 @@ def test_a_finalizer_at_the_very_end(directory, pure, first):
     """Nothing can be imported by then. A call raises an error of a closed cache all the same."""
     run(
         f"""
-        import builtins, sys, hutch
+        import builtins, datetime, sys, hutch
 
         class User:
             def __init__(self, cache):
                 self.cache = cache
 
-            def __del__(self, log=open(sys.argv[2], "w")):
+            def __del__(self, log=open(sys.argv[2], "w"), hour=datetime.timedelta(hours=1)):
+                cache = self.cache
                 calls = [
-                    lambda: self.cache.get("k"), lambda: self.cache["k"], lambda: [*self.cache],
-                    lambda: self.cache.set("k", 2), lambda: len(self.cache),
-                    lambda: "k" in self.cache, lambda: self.cache.incr("n"),
+                    lambda: cache.get("k"), lambda: cache["k"], lambda: [*cache],
+                    lambda: cache.set("k", 2), lambda: len(cache), lambda: "k" in cache,
+                    lambda: cache.incr("n"), lambda: cache.set("k", 2, hour),
+                    lambda: cache.put("k", 2), lambda: cache.info("k"),
+                    lambda: cache.infos(["k"]), lambda: cache.entry("k"),
+                    lambda: cache.listen(print), lambda: cache.memory, lambda: cache.disk,
+                    lambda: cache.objects.get("k"), lambda: cache.stats(),
+                    lambda: cache.limits(), lambda: cache.options(), lambda: cache.check(),
+                    lambda: cache.queue().submit(print),
                 ]
                 for call in calls:
                     try:
                         call()
                     except ValueError as error:
                         log.write(str("closed" in str(error)))
-                self.cache.close()
-                log.write(repr(self.cache))
+                    except ImportError as error:
+                        log.write(f"{{calls.index(call)}}: {{error}}. ")
+                cache.close()
+                log.write(repr(cache))
                 log.close()
 
         cache = hutch.Cache(sys.argv[1])
@@ -616,4 +625,5 @@ def test_a_finalizer_at_the_very_end(directory, pure, first):
         """,
         directory, directory.parent / "log", HUTCH_PURE=pure,
     )
-    assert (directory.parent / "log").read_text() == "True" * 7 + f"hutch.Cache({str(directory)!r})"
+    log = (directory.parent / "log").read_text()
+    assert log == "True" * 21 + f"hutch.Cache({str(directory)!r})"

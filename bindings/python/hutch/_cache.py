@@ -16,7 +16,7 @@ from _collections_abc import MutableMapping
 
 from . import _accelerator
 from ._accelerator import directory_bytes
-from ._process import closed_at_end, forget_open, hint, note_open
+from ._process import closed_at_end, forget_open, hint, late, note_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,11 +87,9 @@ else:
     def complete() -> None:
         """Give Cache its base Control, and the accelerator its functions for calls of other kinds."""
         with _completing:
-            try:
+            with late:
                 from . import _control
                 from ._errors import check
-            except ImportError as error:
-                raise closed_at_end(error) from None
 
             # Ctrl-C may end this at any step: the next call repeats them.
             if _control.Control not in Cache.__bases__:
@@ -411,8 +409,9 @@ class Cache(_accelerator.Fast, Control):
         set stores in memory and removes the entry on disk; get, in and info see
         memory only; delete and clear remove the copies in memory only.
         """
-        from ._records import Tier
-        from ._tier_view import TierView
+        with late:
+            from ._records import Tier
+            from ._tier_view import TierView
 
         return TierView(self, Tier.MEMORY)
 
@@ -424,9 +423,10 @@ class Cache(_accelerator.Fast, Control):
         disk only and bring nothing into memory; delete and clear remove the entries
         on disk and their copies in memory.
         """
-        from ._errors import NoDiskTierError, UnsupportedError
-        from ._records import Tier
-        from ._tier_view import TierView
+        with late:
+            from ._errors import NoDiskTierError, UnsupportedError
+            from ._records import Tier
+            from ._tier_view import TierView
 
         try:
             return TierView(self, Tier.DISK)
@@ -455,7 +455,8 @@ class Cache(_accelerator.Fast, Control):
             raise TypeError(f"kinds: an EventKind is needed, not {kinds!r}")
         # Before the first event: a put may have to wait for a thread that delivers one.
         self._let_go_of_the_gil()
-        from ._events import EventKind, Listening
+        with late:
+            from ._events import EventKind, Listening
 
         return Listening(self, function, EventKind.ALL if kinds is None else kinds)
 

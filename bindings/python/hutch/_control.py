@@ -11,7 +11,7 @@ from ._awaits import threaded
 from ._entries import SlowEntries
 from ._errors import check
 from ._library import lib
-from ._process import hint
+from ._process import hint, late
 from ._public import name_methods
 from ._units import nanoseconds
 
@@ -48,16 +48,17 @@ class Control(Entries):
 
         The close of the cache ends it, unless it is the one that the cache was opened with.
         """
-        from ._queues import Queue
+        with late:
+            from ._queues import Queue
 
         return Queue._of(self._pointer)
 
     def limits(self) -> CacheLimits:
         """The limits in force."""
-        from ._records import CacheLimits
-
         limits = _structs.CacheLimits()
         check(lib.hutch_limits(self._pointer, byref(limits)))
+        from ._records import CacheLimits
+
         return CacheLimits._of(limits)
 
     def set_limits(self, *, memory: Limits | None = None, disk: Limits | None = None) -> None:
@@ -66,10 +67,10 @@ class Control(Entries):
 
     def options(self) -> CacheOptions:
         """The options in force, whatever has set them: this opening, the directory, a change."""
-        from ._records import CacheOptions
-
         options = _structs.Options()
         check(lib.hutch_get_options(self._pointer, byref(options)))
+        from ._records import CacheOptions
+
         return CacheOptions._of(options)
 
     def set_options(

@@ -156,11 +156,11 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         tag: Key | None = None,
     ) -> PutResult:
         """Like set; returns the version of the write and the outcome in each tier."""
-        from ._records import PutResult
-
         result = _structs.PutResult()
         own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own, result))
+        from ._records import PutResult
+
         return PutResult._of(result)
 
     def add(
@@ -272,14 +272,14 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
                 if cache.compare_and_swap("seen", entry.info.version, entry.value + ["x"]):
                     break
         """
-        from ._records import Entry, EntryInfo
-
         name = key_to_bytes(key)
         value = _structs.ValuePointer()
         try:
             status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
             if status == Status.NOT_FOUND:
                 return None
+            from ._records import Entry, EntryInfo
+
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
             return Entry(decode(value, self._forms), EntryInfo._of(info, tag_of_value(value)))
@@ -310,13 +310,13 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
 
     def info(self, key: Key) -> EntryInfo | None:
         """The entry's record as it is now; None: no entry. No access."""
-        from ._records import EntryInfo
-
         name = key_to_bytes(key)
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         if check(status) == Status.NOT_FOUND:
             return None
+        from ._records import EntryInfo
+
         return EntryInfo._of(info, tag_of(self._pointer, name, info))
 
     # ------------------------------------------------------- change, remove

@@ -58,11 +58,11 @@ class Writer(Handle):
 
     def commit(self) -> PutResult:
         """Store the written bytes, in place of the older value. The writer ends."""
-        from ._records import PutResult
-
         self._has_ended = True
         result = _structs.PutResult()
         check(lib.hutch_writer_commit(self._pointer, byref(result)))
+        from ._records import PutResult
+
         return PutResult._of(result)
 
     def abort(self) -> None:
@@ -144,14 +144,14 @@ class Files:
         name = key_to_bytes(key)
         file = path_bytes(path)
         options = put_options(expire, idle, cost, None, suffix, write_policy, tag)
-        from ._records import PutResult
-
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(
                 self._pointer, name, len(name), file, FILE_USE[use], options, byref(result)
             )
         )
+        from ._records import PutResult
+
         return PutResult._of(result)
 
     def writer(

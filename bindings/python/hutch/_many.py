@@ -11,7 +11,7 @@ from . import _structs
 from ._cbor import Unreadable
 from ._codec import Key, key_to_bytes
 from ._errors import Error, InvalidArgumentError, Status, check, described, failure
-from ._process import hint
+from ._process import hint, late
 from ._library import lib
 from ._options import put_options
 from ._tags import tag_of
@@ -142,7 +142,8 @@ class Many:
 
     def infos(self, keys: Iterable[K]) -> dict[K, EntryInfo]:
         """The records of those keys that have an entry, as info. No access."""
-        from ._records import EntryInfo
+        with late:
+            from ._records import EntryInfo
 
         found: dict[K, EntryInfo] = {}
         for key, batch, index in self._ask(lib.hutch_info_many, keys):

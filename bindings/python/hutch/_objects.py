@@ -17,7 +17,7 @@ from ._codec import Key, key_to_bytes
 from ._errors import CorruptError, Status, check
 from ._library import lib
 from ._options import put_options
-from ._process import hint
+from ._process import hint, late
 from ._units import Seconds
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Objects:
 
         UnsupportedError, by each call: it was opened without.
         """
-        from ._object_codec import CachedObjects
+        with late:
+            from ._object_codec import CachedObjects
 
         return CachedObjects(self)
 

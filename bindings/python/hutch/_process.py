@@ -173,6 +173,19 @@ def closed_at_end(error: ImportError) -> ValueError:
     return ValueError("the cache is closed: the interpreter ends")
 
 
+class _Late:
+    """A block of imports, whose error at the interpreter's end is that of a closed cache."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: "Any", error: "Any", trace: "Any") -> None:
+        if isinstance(error, ImportError):
+            raise closed_at_end(error) from None
+
+
+late = _Late()
+
+
 def pause_if_ended() -> None:
     """Called before a ClosedError is raised. After the interpreter's end a daemon thread stops
     here, as in any other call that needs the interpreter: it has done nothing wrong.

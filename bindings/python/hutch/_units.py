@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from _operator import index
 
+from ._process import late
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +51,8 @@ def nanoseconds(seconds: Seconds) -> int:
     Raises ValueError for a negative number or NaN, TypeError if it is not a duration.
     """
     if not isinstance(seconds, (int, float)):
-        from datetime import timedelta
+        with late:
+            from datetime import timedelta
 
         if isinstance(seconds, timedelta):
             if seconds < timedelta(0):

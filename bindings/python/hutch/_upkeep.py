@@ -30,10 +30,10 @@ class Upkeep:
         quick: read no values, and omit SQLite's own check. Other threads may read
         and write meanwhile. UnsupportedError: there is no disk tier here.
         """
-        from ._records import CheckReport
-
         report = _structs.CheckReport()
         check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        from ._records import CheckReport
+
         return CheckReport._of(report)
 
     def copy_to(self, target: Upkeep) -> CopyReport:
@@ -43,12 +43,12 @@ class Upkeep:
         open both caches with the same serializer. A key that the target has keeps its
         entry. Both caches may be used meanwhile.
         """
-        from ._records import CopyReport
-
         if not isinstance(target, Upkeep):
             raise TypeError(f"target is a Cache, not {type(target).__name__}")
         report = _structs.CopyReport()
         check(lib.hutch_copy(self._pointer, target._pointer, byref(report)))
+        from ._records import CopyReport
+
         return CopyReport._of(report)
 
     def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
@@ -88,10 +88,10 @@ class Upkeep:
 
     def stats(self) -> CacheStats:
         """What the tiers have done since the cache was opened."""
-        from ._records import CacheStats
-
         stats = _structs.CacheStats()
         check(lib.hutch_stats(self._pointer, byref(stats)))
+        from ._records import CacheStats
+
         return CacheStats._of(stats)
 
     def flush(self) -> None:
