@@ -80,11 +80,18 @@ def test_times_to_live(options, clock):
         assert await cache.expire("moved", 50) is True
         await cache.set("freed", 1, ttl=2)
         assert await cache.expire("freed", 0) is True
+        assert await cache.set("past", 1, ttl=-1) is True
+        assert await cache.add("past added", 1, ttl=-0.5) is True
+        assert await cache.multi_set([("past many", 1)], ttl=-1) is True
+        await cache.set("past moved", 1)
+        assert await cache.expire("past moved", -1) is True
         clock.advance(1.9)
         for key in ("default", "short", "added", "many"):
             assert await cache.exists(key), key
         clock.advance(0.2)
         for key in ("short", "added", "many"):
+            assert not await cache.exists(key), key
+        for key in ("past", "past added", "past many", "past moved"):
             assert not await cache.exists(key), key
         assert await cache.exists("moved") and await cache.exists("default")
         clock.advance(101)

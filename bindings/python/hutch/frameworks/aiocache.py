@@ -20,6 +20,7 @@ from typing import Any
 
 from .._cache import Cache
 from .._errors import Error
+from .._units import Seconds
 from ._backing import REFUSALS, increment_or_add, lasting, needs, open_cache, own_key, refused
 
 try:
@@ -89,10 +90,10 @@ class HutchCache(BaseCache):
     ) -> Any:
         try:
             if _cas_token is None:
-                await self._cache.aset(own_key(key), value, lasting(ttl))
+                await self._cache.aset(own_key(key), value, _duration(ttl))
                 return True
             swap = self._cache.acompare_and_swap
-            return int(await swap(own_key(key), _cas_token, value, lasting(ttl)))
+            return int(await swap(own_key(key), _cas_token, value, _duration(ttl)))
         except REFUSALS:
             return False
 
@@ -101,7 +102,7 @@ class HutchCache(BaseCache):
     ) -> bool:
         try:
             await self._cache.aset_many(
-                {own_key(key): value for key, value in pairs}, lasting(ttl)
+                {own_key(key): value for key, value in pairs}, _duration(ttl)
             )
         except Error as error:
             refused(error)
@@ -111,7 +112,7 @@ class HutchCache(BaseCache):
     async def _add(self, key: Any, value: Any, ttl: Any = None, _conn: Any = None) -> bool:
         async with self._turn(key):
             try:
-                if await self._cache.aadd(own_key(key), value, lasting(ttl)):
+                if await self._cache.aadd(own_key(key), value, _duration(ttl)):
                     return True
             except REFUSALS:
                 return False
@@ -127,7 +128,7 @@ class HutchCache(BaseCache):
         return int(total)
 
     async def _expire(self, key: Any, ttl: Any, _conn: Any = None) -> bool:
-        return await self._cache.atouch(own_key(key), lasting(ttl))
+        return await self._cache.atouch(own_key(key), _duration(ttl))
 
     async def _delete(self, key: Any, _conn: Any = None) -> int:
         return int(await self._cache.adelete(own_key(key)))
@@ -176,6 +177,11 @@ class HutchCache(BaseCache):
     def parse_uri_path(cls, path: str) -> dict[str, str]:
         """The directory of a URL: hutch:///var/tmp/cache."""
         return {"directory": path}
+
+
+def _duration(ttl: Any) -> Seconds:
+    """The duration of a ttl. A negative one is over at once, as in the memory of aiocache."""
+    return 0 if isinstance(ttl, (int, float)) and ttl < 0 else lasting(ttl)
 
 
 def _plus(value: Any, delta: int) -> Any:
