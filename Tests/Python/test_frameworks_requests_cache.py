@@ -133,3 +133,20 @@ def test_an_answer_too_large_for_every_tier_is_not_kept(server):
             assert not session.get(f"{server.url}/large").from_cache
         session.get(f"{server.url}/a")
         assert session.get(f"{server.url}/a").from_cache
+
+
+def test_keys_of_any_length(server, tmp_path):
+    """A key that a function of the program's own makes is a text of any length."""
+    with CachedSession(
+        backend=HutchCache(tmp_path / "http"), key_fn=lambda request, **_: request.url * 3000
+    ) as session:
+        for path in ("/a", "/b", "/to"):
+            assert not session.get(server.url + path).from_cache
+        for path in ("/a", "/b", "/to"):
+            assert session.get(server.url + path).from_cache
+        cache = session.cache
+        keys = list(cache.responses)
+        assert len(keys) == 4 and all(key in cache.responses for key in keys)
+        cache.delete(keys[0])
+        assert sorted(cache.responses) == sorted(keys[1:])
+        assert len(list(cache.filter())) == 3

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._cache import Cache
-from ._backing import needs, stored
+from ._backing import needs, own_key, stored
 
 try:
     from requests_cache.backends.base import BaseCache, BaseStorage
@@ -37,21 +37,25 @@ class HutchDict(BaseStorage[str, Any]):
         self._cache = cache
         self._prefix = prefix
 
+    def _key(self, key: str) -> str:
+        name: str = own_key(self._prefix + key)
+        return name
+
     def __getitem__(self, key: str) -> Any:
-        found = self._cache.get(self._prefix + key)
+        found = self._cache.get(self._key(key))
         if found is None:
             raise KeyError(key)
         return self.deserialize(key, found)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        stored(self._cache.set, self._prefix + key, self.serialize(value), math.inf)
+        stored(self._cache.set, self._key(key), self.serialize(value), math.inf)
 
     def __delitem__(self, key: str) -> None:
-        if not self._cache.delete(self._prefix + key):
+        if not self._cache.delete(self._key(key)):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._prefix + key in self._cache
+        return isinstance(key, str) and self._key(key) in self._cache
 
     def __iter__(self) -> Iterator[str]:
         # All at once, since callers delete as they go.
@@ -65,7 +69,7 @@ class HutchDict(BaseStorage[str, Any]):
         self._cache.remove_prefix(self._prefix)
 
     def bulk_delete(self, keys: Any) -> None:
-        self._cache.delete_many([self._prefix + key for key in keys])
+        self._cache.delete_many([self._key(key) for key in keys])
 
 
 class HutchCache(BaseCache):
