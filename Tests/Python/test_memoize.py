@@ -483,6 +483,11 @@ def test_methods_leave_self_out_by_its_name(cache):
 
     assert Reader().read("a") == Reader().read("a", True) == Reader().read(name="a") == "a:False"
     assert Reader.make(1) == Reader().make(1) == 1 and Reader.double(2) == 4
+    reader = Reader()
+    assert {*cache} == {
+        reader.read.__cache_key__(reader, "a"), reader.read.__cache_key__(reader, name="a"),
+        Reader.make.__cache_key__(Reader, 1), Reader.double.__cache_key__(2),
+    }
 
 
 def test_options_are_refused_before_the_function_runs(cache):

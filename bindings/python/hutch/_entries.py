@@ -469,7 +469,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         Of a subclass its own get, aget and aload are called, and not its load.
 
         The decorated function has ``cache_info()``, ``cache_clear()`` and ``cache_parameters()``,
-        ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
+        ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``. Those of a
+        method take the object too, also of a bound one.
         """
         # Refused here, and not by the first call once the function has been run.
         put_options(expire, idle, None, None, tag=tag)
