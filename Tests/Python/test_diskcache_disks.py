@@ -24,6 +24,7 @@ from hutch.diskcache import (
     Timeout,
     UnknownFileWarning,
 )
+from hutch.diskcache._keys import QUEUE_START
 
 
 class Squeezed(Disk):
@@ -47,6 +48,25 @@ class Squeezed(Disk):
     def fetch(self, mode, filename, value, read):
         data = super().fetch(mode, filename, value, read)
         return data if read else json.loads(zlib.decompress(data))
+
+
+class Negated(Disk):
+    """Stores numbers of the other sign as keys."""
+
+    def put(self, key):
+        return super().put(-key)
+
+    def get(self, key, raw):
+        return -super().get(key, raw)
+
+
+def test_keys_that_are_stored_as_those_of_a_queue(tmp_path):
+    with Cache(tmp_path, disk=Negated) as cache:
+        keys = [-QUEUE_START - n for n in range(5)]
+        for key in keys:
+            cache[key] = "value"
+        assert list(cache) == list(cache.iterkeys()) == keys
+        assert list(cache.iterkeys(reverse=True)) == keys[::-1]
 
 
 @pytest.mark.parametrize("disk", [Squeezed, JSONDisk])

@@ -45,9 +45,8 @@ class Walks(Queues):
             # All keys are numbers of one queue, most likely a Deque's: no scan is needed.
             low, high = bounds
             if high - low < _DENSE * len(store.entries):
-                for number in range(high, low - 1, -1) if reverse else range(low, high + 1):
-                    if number in store.entries:
-                        yield number
+                numbers = range(high, low - 1, -1) if reverse else range(low, high + 1)
+                yield from self._own_keys(each for each in numbers if each in store.entries)
                 return
         for key, raw in self._sorted(store, reverse):
             yield self._disk.get(key, raw)
