@@ -110,6 +110,8 @@ def test_counting(cache, clock):
     assert cache.get("n") == 6
     cache.set("f", 1.5)
     assert cache.inc("f") == 2.5
+    cache.set("none", None)
+    assert cache.inc("none", 3) == 3 and cache.dec("none") == 2
     clock.advance(301)
     assert cache.inc("n") == 1
 

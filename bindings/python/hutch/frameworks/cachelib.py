@@ -96,7 +96,9 @@ class HutchCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> int | None:
-        total: int = increment_or_add(self._cache, own_key(key), delta, self._expire(None))
+        total: int = increment_or_add(
+            self._cache, own_key(key), delta, self._expire(None), _plus
+        )
         return total
 
     def dec(self, key: str, delta: int = 1) -> int | None:
@@ -105,3 +107,8 @@ class HutchCache(BaseCache):
     def close(self) -> None:
         """Close the cache; every later call is a hutch.ClosedError."""
         self._cache.close()
+
+
+def _plus(value: Any, delta: int) -> Any:
+    """The sum. None and all that is false count as 0, as with cachelib."""
+    return (value or 0) + delta
