@@ -438,6 +438,29 @@ def test_a_clock_of_the_second_opening_is_let_go(directory):
     assert alive() is None
 
 
+@pytest.mark.parametrize("pure", PURE)
+def test_a_second_opening_of_one_object(directory, pure):
+    """It would end the first one's close."""
+    out = run(
+        """
+        import sys, hutch
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = "v"
+        for is_open in True, False:
+            try:
+                cache.__init__(sys.argv[1] + "-2")
+            except RuntimeError as error:
+                print(error)
+            print(cache["k"] if is_open else "closed")
+            cache.close()
+        print(hutch.destroy(sys.argv[1]), hutch.destroy(sys.argv[1] + "-2"))
+        """,
+        directory, HUTCH_PURE=pure,
+    )
+    words = "the cache has been opened already"
+    assert out == f"{words}\nv\n{words}\nclosed\nTrue False\n"
+
+
 # ------------------------------------------------------- the interpreter's end
 
 

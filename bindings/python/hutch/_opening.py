@@ -34,6 +34,8 @@ _numbers = itertools.count(1)
 
 def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str, Any]) -> None:
     """Open a cache with the options that its class documents."""
+    if cache._closing is not None:
+        raise RuntimeError("the cache has been opened already")
     cache._forms = forms_of(chosen["serializer"])
     options = _options(chosen)
     pointer = _structs.CachePointer()

@@ -21,7 +21,8 @@ bool refuse(const fast *self) {
 static bool may_begin(const fast *self, PyTypeObject *type) {
   state *state = PyType_GetModuleState(type);
   if (!self->cache && hutch.look && state->complete) return true;
-  PyErr_SetString(PyExc_RuntimeError, "attached already, or the module is not set up");
+  PyErr_SetString(PyExc_RuntimeError, self->cache ? "the cache has been opened already"
+                                                  : "the module is not set up");
   return false;
 }
 
