@@ -24,7 +24,7 @@ extension Committer {
     if !isComplete { shared.evenAll() }
     if !mayIdle && manifest.meta.mayIdle { idle.note(Int64.min) }
     shared.generation = manifest.meta.generation
-    publish(manifest.meta)
+    publish(manifest)
     members.noteLearnt()
   }
 

@@ -67,18 +67,18 @@ extension Committer {
   }
 
   /// Shows the numbers after a commit, to `stats` and to other members.
-  func publish(_ meta: Meta) {
+  func publish(_ manifest: Manifest) {
+    let meta = manifest.meta
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     accesses.keepsAll.store(
       meta.mayIdle || limits.ages.timeToIdle != 0, ordering: .relaxed)
-    let log = manifest?.log ?? 0
     let removed = UInt64(max(0, content.removedBytes + content.heldBytes))
     counters.trash.store(removed, ordering: .releasing)
     counters.cost.store(
-      UInt64(max(0, meta.charges)) + removed + UInt64(log), ordering: .relaxed)
-    if let manifest, members.mayWrite {
+      UInt64(max(0, meta.charges)) + removed + UInt64(manifest.log), ordering: .relaxed)
+    if members.mayWrite {
       members.show()
-      shared.publish(meta, manifest)
+      shared.publish(manifest)
     }
   }
 
@@ -107,7 +107,7 @@ extension Committer {
     guard now.free < wanted + Int64(manifest.logUsed) else { return Reserve() }
     content.emptyAll(in: place)
     checkpoint(manifest, .truncating)
-    publish(manifest.meta)
+    publish(manifest)
     guard isUp, let now = space.look(in: place), now.free < wanted else { return Reserve() }
     var reserve = Reserve()
     reserve.hasEvicted = evictBytes(min(wanted - now.free, Committer.mostAtOnce))
@@ -190,7 +190,7 @@ extension Committer {
     checkpoint(manifest, .truncating)
     if isUp {
       content.emptyAll(in: place)
-      publish(manifest.meta)
+      publish(manifest)
     }
     return hasEvicted
   }

@@ -182,7 +182,7 @@ extension Committer {
     noteMarks(batch)
     shared.ended()
     holdLimit(manifest)
-    publish(manifest.meta)
+    publish(manifest)
     members.noteLearnt()
   }
 

@@ -154,8 +154,9 @@ final class Committer {
   // MARK: the manifest
 
   /// Begins to use a manifest. The writer lock is held.
-  func use(_ opened: Manifest, _ meta: Meta) {
+  func use(_ opened: Manifest) {
     manifest = opened
+    let meta = opened.meta
     content.forgetTrash()
     beginAnew()
     idle.begin(meta.mayIdle || limits.ages.timeToIdle != 0)

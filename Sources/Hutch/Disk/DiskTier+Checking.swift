@@ -105,7 +105,7 @@ extension DiskTier {
     shared.ended()
     members.noteLearnt()
     committer.holdLimit(manifest)
-    committer.publish(manifest.meta)
+    committer.publish(manifest)
   }
 
   /// One transaction, with the writer lock taken for it.

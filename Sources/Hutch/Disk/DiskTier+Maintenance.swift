@@ -93,7 +93,7 @@ extension DiskTier {
     if pages.free > 256 && pages.free > pages.all / 4 {
       hasMore = try manifest.vacuum(pages: 256) || hasMore
     }
-    committer.publish(manifest.meta)
+    committer.publish(manifest)
     return hasMore
   }
 

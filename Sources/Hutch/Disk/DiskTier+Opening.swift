@@ -188,12 +188,8 @@ extension DiskTier {
       try opened.commitOpening(meta, boot, limits)
     }
     committer.liveLimits.set(limits)
-    leaseStart.store(first, ordering: .relaxed)
-    shared.generation = meta.generation
-    committer.use(opened, meta)
-    service.move(to: directory)
+    use(opened, directory, from: first)
     if isSetBack { committer.sweeper.noteSetBack() }
-    committer.publish(meta)
   }
 
   /// The limits that are to hold, where the directory has these. The first time, those that the

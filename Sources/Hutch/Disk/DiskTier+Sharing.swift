@@ -27,11 +27,16 @@ extension DiskTier {
     committer.useLimits(try opened.reload(shared, trustsLog: shared.isComplete, in: directory))
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
     if !shared.isComplete { shared.evenAll() }
+    use(opened, directory, from: shared.nextVersion.pointee.load(ordering: .relaxed))
+  }
+
+  /// The manifest is in order: it is in use from here on, with versions from `first` on.
+  func use(_ opened: Manifest, _ directory: Directory, from first: UInt64) {
+    leaseStart.store(first, ordering: .relaxed)
     shared.generation = opened.meta.generation
-    committer.use(opened, opened.meta)
+    committer.use(opened)
     service.move(to: directory)
-    leaseStart.store(shared.nextVersion.pointee.load(ordering: .relaxed), ordering: .relaxed)
-    committer.publish(opened.meta)
+    committer.publish(opened)
   }
 
   /// The manifest is this tier's, and others may come.

@@ -130,7 +130,7 @@ extension DiskTier {
         // A reader that is in the way is gone in a moment.
         if isUp && manifest.log > 0 { result = .blocked }
       }
-      if isUp { committer.publish(manifest.meta) }
+      if isUp { committer.publish(manifest) }
     }
     if result == .nothing && counters.cost.load(ordering: .relaxed) <= goal.amount {
       return .enough

@@ -331,9 +331,9 @@ final class SharedState {
 
   // MARK: sums
 
-  func publish(_ meta: Meta, _ manifest: Manifest) {
-    store(At.count, UInt64(meta.count))
-    store(At.charges, UInt64(meta.charges))
+  func publish(_ manifest: Manifest) {
+    store(At.count, UInt64(manifest.meta.count))
+    store(At.charges, UInt64(manifest.meta.charges))
     store(At.logUsed, UInt64(manifest.logUsed))
     store(At.logSize, UInt64(manifest.log))
   }
