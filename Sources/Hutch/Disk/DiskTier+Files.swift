@@ -54,7 +54,7 @@ extension DiskTier: FileStorage {
     }
     var found = FoundEntry()
     guard
-      try read(key, view.times, view.barred, at: moment, wantsBlock: false, into: &found)
+      try read(key, view.touch, view.barred, at: moment, wantsBlock: false, into: &found)
     else { return nil }
     guard found.row.isSound else {
       noteDamage(key, hash, found.row.record.version)

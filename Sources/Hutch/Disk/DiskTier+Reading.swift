@@ -30,13 +30,13 @@ extension DiskTier {
       let view = overlay(key, hash, at: moment)
       if view.isGone { return nil }
       if let write = view.write {
-        if let block = try block(of: write, view.record, view.times != nil) { return block }
+        if let block = try block(of: write, view.record, view.touch != nil) { return block }
         // Its file has gone, with its row: something newer is there.
         continue
       }
       var found = FoundEntry()
       guard
-        try read(key, view.times, view.barred, at: moment, wantsBlock: true, into: &found)
+        try read(key, view.touch, view.barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
       // Without a block: the file is not there, or cannot be the one that the row names.
       if found.row.isSound, let block = found.block.take(), let directory = found.directory,
@@ -114,7 +114,7 @@ extension DiskTier {
     guard queue.isOverlaid else { return WriteQueue.View() }
     var view = queue.look(up: key, hash)
     if let write = view.write {
-      if let record = visible(write, view.times, at: moment) {
+      if let record = visible(write, view.touch, at: moment) {
         view.record = record
       } else {
         view.isGone = true
@@ -125,11 +125,13 @@ extension DiskTier {
 
   /// The record of a put that is queued, with the times of a touch that is queued after it; nil
   /// if it has expired.
-  private func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
+  private func visible(
+    _ write: QueuedWrite, _ touch: QueuedWrite?, at moment: Moment
+  ) -> Record? {
     var record = write.entry!.record
     record.size = write.size
     record.checksum = write.checksum
-    if let times { record.takeTimes(of: times) }
+    if let touch { record.takeTimes(of: touch) }
     if record.mayExpire(under: ages), isExpired(record, write.key, at: moment.time) { return nil }
     return record
   }
@@ -171,7 +173,7 @@ extension DiskTier {
   /// codec that is here. Its record has the times that it is to have. Nil also if the tier is
   /// down.
   func read(
-    _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
+    _ key: Bytes, _ touch: QueuedWrite?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
     into entry: inout FoundEntry
   ) throws(Failure) -> Bool {
     guard isUp, committer.isSameManifest else { return false }
@@ -181,7 +183,7 @@ extension DiskTier {
     do throws(Failure) {
       try withReader { (reader) throws(Failure) in
         func judge(_ row: inout Row) {
-          if let times { row.record.takeTimes(of: times) }
+          if let touch { row.record.takeTimes(of: touch) }
           if let barred, row.record.version <= barred { return }
           isVisible = self.options.knows(row.record.codec) && filter.shows(row, key)
         }
@@ -197,7 +199,7 @@ extension DiskTier {
       guard isThere else { return false }
       if isVisible { return true }
       if !filter.isCurrent {
-        return try read(key, times, barred, at: moment, wantsBlock: wantsBlock, into: &entry)
+        return try read(key, touch, barred, at: moment, wantsBlock: wantsBlock, into: &entry)
       }
       // An impossible row is told of, unless it has been already.
       if let barred, entry.row.record.version <= barred { return false }
@@ -274,7 +276,9 @@ struct RowFilter {
 
 extension Record {
   /// As a touch sets them.
-  fileprivate mutating func takeTimes(of other: Record) {
+  @inline(never)
+  fileprivate mutating func takeTimes(of touch: QueuedWrite) {
+    let other = touch.times
     created = other.created
     accessed = max(other.accessed, other.created)
     expires = other.expires

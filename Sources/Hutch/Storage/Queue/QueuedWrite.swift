@@ -81,7 +81,7 @@ final class QueuedWrite: Chained {
   var entry: UnownedBlock? { block.unowned }
 
   /// The times that a touch sets.
-  var times: Record { kind == .touch ? entry?.record ?? Record() : Record() }
+  var times: Record { entry!.record }
 
   /// Whether no read sees it before it is carried out.
   var isUndecided: Bool { condition.isOfCaller }

@@ -81,8 +81,8 @@ final class WriteQueue {
     var write: QueuedWrite?
     /// Of that put, with those times; filled in by the caller.
     var record = Record()
-    /// The times that the entry is to have, of a touch.
-    var times: Record?
+    /// The touch whose times the entry is to have.
+    var touch: QueuedWrite?
     /// The manifest's entry is barred if its version is not above this one. Nil: it is not.
     var barred: UInt64?
   }
@@ -99,9 +99,7 @@ final class WriteQueue {
         return view
       }
       if let barred = write.barred {
-        if write.kind == .touch, !write.isDone, view.times == nil {
-          view.times = write.times
-        }
+        if write.kind == .touch, !write.isDone, view.touch == nil { view.touch = write }
         view.barred = barred
         return view
       }
@@ -109,7 +107,7 @@ final class WriteQueue {
       if write.isDone { return view }
       switch write.kind {
       case .touch:
-        if view.times == nil { view.times = write.times }
+        if view.touch == nil { view.touch = write }
         next = write.base
       case .put where write.refusal == .none:
         view.write = write
