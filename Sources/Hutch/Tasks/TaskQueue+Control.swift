@@ -24,11 +24,7 @@ extension TaskQueue {
     let isStopped = stop(task)
     let isForPort = isStopped && task.port != nil
     if isStopped && !isForPort { completions.append(task) }
-    let sleeper = workerToWake()
-    let drops = takeDeferredDrops()
-    lock.unlock()
-    signal(sleeper)
-    TaskQueue.dropAll(drops)
+    unlockAndDrop()
     if isForPort { retireIntoPort(task) }
     return (state, isAsked)
   }
@@ -166,11 +162,7 @@ extension TaskQueue {
         if task.port != nil { toPorts.append(task) } else { completions.append(task) }
       }
     }
-    let sleeper = workerToWake()
-    let drops = takeDeferredDrops()
-    lock.unlock()
-    signal(sleeper)
-    TaskQueue.dropAll(drops)
+    unlockAndDrop()
     while let task = toPorts.popFirst() { retireIntoPort(task) }
     return cancelled
   }
@@ -184,9 +176,7 @@ extension TaskQueue {
   func setWidth(_ width: Int) {
     lock.lock()
     self.width = width
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
   }
 
   func suspend() { lock.withLock { suspensions += 1 } }
@@ -196,9 +186,7 @@ extension TaskQueue {
     lock.lock()
     let isSuspended = suspensions > 0
     if isSuspended { suspensions -= 1 }
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
     return isSuspended
   }
 }

@@ -124,9 +124,7 @@ extension TaskQueue {
     lock.lock()
     if task.pointee.state == .running { task.pointee.progress.insert(.resumed) }
     if task.pointee.state == .parked { queueAgain(task) }
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
   }
 
   /// Called under the lock.
@@ -143,10 +141,6 @@ extension TaskQueue {
     lock.lock()
     advance(task)
     task.pointee.flags.remove(.keyed)
-    let sleeper = workerToWake()
-    let drops = takeDeferredDrops()
-    lock.unlock()
-    signal(sleeper)
-    TaskQueue.dropAll(drops)
+    unlockAndDrop()
   }
 }

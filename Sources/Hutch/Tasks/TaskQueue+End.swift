@@ -121,9 +121,7 @@ extension TaskQueue {
   func giveUp(_ owner: TaskOwner) {
     lock.lock()
     hurry(owner)
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
     guard !hasThreads else { return }
     let pointer = Unmanaged.passUnretained(owner).toOpaque()
     _ = cancelQueued { !$0.isOf(pointer) || $0.pointee.state == .queued }

@@ -59,6 +59,22 @@ extension TaskQueue {
     }
   }
 
+  /// Ends a step under the lock: releases it, and wakes a thread for the work that waits.
+  @inline(never)
+  func unlockAndWake() {
+    let sleeper = workerToWake()
+    lock.unlock()
+    signal(sleeper)
+  }
+
+  /// Likewise, and drops the tasks of which the step has noted that.
+  @inline(never)
+  func unlockAndDrop() {
+    let drops = takeDeferredDrops()
+    unlockAndWake()
+    TaskQueue.dropAll(drops)
+  }
+
   @inline(never)
   func wakeAll() {
     wake.broadcast()
@@ -258,10 +274,7 @@ extension TaskQueue {
       lock.unlock()
       conclude(task)
       guard task != first else { continue }
-      lock.lock()
-      let aftermath = retire(task)
-      lock.unlock()
-      aftermath.run()
+      finish(task)
       // The task before it held a reference.
       task.drop()
     }

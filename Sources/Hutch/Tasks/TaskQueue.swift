@@ -228,9 +228,7 @@ final class TaskQueue {
     countPending(task, 1)
     count(spec.owner)
     if spec.wantsHandle { task.retain() }
-    let aftermath = retire(task)
-    lock.unlock()
-    aftermath.run()
+    retire(task)
     return .done
   }
 
@@ -294,29 +292,12 @@ final class TaskQueue {
 
   // MARK: the end of a task
 
-  /// The steps that are left for a task that has ended, with no lock held.
-  struct Aftermath {
-    fileprivate var task: TaskPointer?
-    fileprivate var port: CompletionPort?
-    fileprivate var group: WorkGroup?
-    fileprivate var status: Int32 = 0
-
-    @inline(never)
-    func run() {
-      port?.signal()
-      group?.ended(status)
-      guard let task else { return }
-      // After the end, since the last reference of the task may end the queue.
-      task.end()
-    }
-  }
-
-  /// Called under the lock. The task has run, or will not run, and its completion has been made, or
-  /// enters its port here. Returns the steps that the caller takes after it has released the lock.
-  func retire(_ task: TaskPointer) -> Aftermath {
+  /// Called under the lock, which it releases. The task has run, or will not run, and its
+  /// completion has been made, or enters its port here.
+  func retire(_ task: TaskPointer) {
     if task.isAt(.parks) {
       park(task)
-      return Aftermath()
+      return lock.unlock()
     }
     if task.isAt(.counted) {
       running -= 1
@@ -326,12 +307,15 @@ final class TaskQueue {
     if task.isAt(.listed) { runningTasks.remove(task) }
     if task.has(.background) {
       retireBackground(task)
-      return Aftermath()
+      return lock.unlock()
     }
     task.pointee.state = .ended
     countPending(task, -1)
     var isAwaited = task.isAt(.awaited) || (pending == 0 && waiters > 0)
-    var aftermath = Aftermath(task: task)
+    let status = task.pointee.status
+    var group: WorkGroup?
+    var port: CompletionPort?
+    var toSignal: CompletionPort?
     if task.hasExtras {
       let extras = task.extras
       if let owner = extras.pointee.owner?.takeUnretainedValue() {
@@ -339,26 +323,23 @@ final class TaskQueue {
         isAwaited = isAwaited || (owner.pending == 0 && owner.isClosed)
         if let guest = owner.guest { isAwaited = isAwaited || (guest.pending == 0 && waiters > 0) }
       }
-      if let group = extras.pointee.group?.takeUnretainedValue() {
-        aftermath.group = group
-        aftermath.status = task.pointee.status
-      }
-      if let port = extras.pointee.port?.takeUnretainedValue() {
-        // From here on the reference is the port's.
-        aftermath.task = nil
-        if port.append(task) { aftermath.port = port }
-      }
+      group = extras.pointee.group?.takeUnretainedValue()
+      port = extras.pointee.port?.takeUnretainedValue()
+      // From here on the reference is the port's.
+      if let port, port.append(task) { toSignal = port }
     }
     if isAwaited { progress.broadcast() }
-    return aftermath
+    lock.unlock()
+    toSignal?.signal()
+    group?.ended(status)
+    // Last, since the last reference of the task may end the queue.
+    if port == nil { task.end() }
   }
 
-  /// Called with no lock held: `retire`, and the steps that are left.
+  /// `retire`, called with no lock held.
   func finish(_ task: TaskPointer) {
     lock.lock()
-    let aftermath = retire(task)
-    lock.unlock()
-    aftermath.run()
+    retire(task)
   }
 
   /// The next task of the key may run.

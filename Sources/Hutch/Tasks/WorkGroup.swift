@@ -189,9 +189,7 @@ extension TaskQueue {
       task.pointee.status = error.status.code
       completions.append(task)
     }
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
   }
 
   /// Takes over a task that has nothing to run, and that `pending` already counts, and makes its
@@ -199,19 +197,12 @@ extension TaskQueue {
   func post(_ task: TaskPointer) {
     lock.lock()
     task.pointee.state = .ending
-    if task.port != nil {
-      let aftermath = retire(task)
-      lock.unlock()
-      aftermath.run()
-      return
-    }
+    if task.port != nil { return retire(task) }
     completions.append(task)
     // After the end of the queue, or of the cache that owns it, there are no threads. The
     // completion is then made here, at the end of a task of another queue.
     let isLate = isStopping && (!hasThreads || exited > 0 || threads.isEmpty)
-    let sleeper = workerToWake()
-    lock.unlock()
-    signal(sleeper)
+    unlockAndWake()
     if isLate { run(until: .never, .completions) }
   }
 }
