@@ -7,7 +7,11 @@ public func hutch_get_options(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_options>!
 ) -> hutch_status {
   withCache(cache) { (cache, _) throws(Failure) in
-    try filling(out) { hutch_options(cache) }
+    try filling(out) {
+      var options = hutch_options()
+      options.describe(cache)
+      return options
+    }
   }
 }
 
@@ -25,12 +29,14 @@ public func hutch_set_options(
 }
 
 extension hutch_options {
-  fileprivate init(_ cache: Cache) {
+  /// Sets the options in force in a struct of zeroes. Not an initializer: that would keep all
+  /// fields beside the struct.
+  @inline(never)
+  fileprivate mutating func describe(_ cache: Cache) {
     let limits = cache.limits()
     let (chosen, shrinks) = cache.parts.limitsLock.withLock {
       (cache.memoryPolicy, cache.pressure)
     }
-    self.init()
     policy = number(of: chosen)
     memory = hutch_tier_limits(limits.memory)
     on_memory_warning = shrinks.onMemoryWarning.rawValue
