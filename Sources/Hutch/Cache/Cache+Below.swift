@@ -20,7 +20,7 @@ extension Cache {
   ) -> Block? {
     guard
       let found = order.staged.find(
-        key, hash, at: moment, under: storage.limits.ages, isAccess: isAccess)
+        key, hash, at: moment, under: storage.ages, isAccess: isAccess)
     else { return nil }
     // The entry's row has the time when there is a row.
     if isAccess { storage.noteAccess(key, hash, at: moment.time) }
@@ -32,7 +32,7 @@ extension Cache {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, _ storage: any Storage
   ) throws(Failure) -> Record? {
     if !order.staged.isEmpty,
-      let found = order.staged.find(key, hash, at: moment, under: storage.limits.ages)
+      let found = order.staged.find(key, hash, at: moment, under: storage.ages)
     {
       var record = found.block.unowned.record
       record.accessed = max(record.accessed, found.accessed)

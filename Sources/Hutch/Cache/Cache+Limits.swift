@@ -46,7 +46,7 @@ extension Cache {
 
   /// Whether entries of the store end by being idle. They live by the reads that memory answers
   /// too, whose times it keeps to about a minute otherwise.
-  private var storeIdles: Bool { (storage?.limits.ages.timeToIdle ?? 0) != 0 }
+  private var storeIdles: Bool { (storage?.ages.timeToIdle ?? 0) != 0 }
 
   private func setMemoryLimits(at moment: Moment) {
     var limits = memoryLimits

@@ -205,7 +205,7 @@ extension Cache {
 
   /// The ages that count for entries of a tier without their own, be it in a trim alone.
   func ages(of scope: Tiers) -> Ages {
-    (scope == .disk ? (storage?.limits.ages ?? Ages()) : memory.ages).strict
+    (scope == .disk ? (storage?.ages ?? Ages()) : memory.ages).strict
   }
 
   func flush() throws(Failure) {

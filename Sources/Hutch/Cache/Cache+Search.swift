@@ -98,7 +98,7 @@ extension Cache {
     if var stored = try infoBelow(key, hash, at: .first, storage) {
       let accessed = stored.accessed
       hasExpired = stored.isExpired(
-        at: moment.time, under: storage.limits.ages, key, asking: self)
+        at: moment.time, under: storage.ages, key, asking: self)
       if !hasExpired {
         // The caller may drop memory's copy, by whose reads the entry lives, and then the store
         // looks.

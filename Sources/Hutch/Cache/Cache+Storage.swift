@@ -40,7 +40,7 @@ extension Cache {
       // By memory's ages; the store's entry may go on.
       var record = block.lifetime
       record.accessed = accessed
-      if record.isExpired(at: now, under: storage.limits.ages) { return }
+      if record.isExpired(at: now, under: storage.ages) { return }
     }
     handDown(accessed, of: block, to: storage)
   }

@@ -79,7 +79,7 @@ final class WriteBack {
       return stored.outcome == .stored
     }
     guard !queue.isEmpty else { return nil }
-    let ages = storage.limits.ages
+    let ages = storage.ages
     guard let found = queue.find(key, hash, at: moment, under: ages) else { return nil }
     order.stripes.unlock(stripe)
     let down = DownwardWrite(try new.touched(found.block.unowned), hash, values, storage)
@@ -125,7 +125,7 @@ final class WriteBack {
 
   /// True if the store's entry ends by being idle.
   func isIdling(_ entry: UnownedBlock, in storage: any Storage) -> Bool {
-    storage.limits.ages.mayIdle(own: entry.timeToIdle)
+    storage.ages.mayIdle(own: entry.timeToIdle)
   }
 
   // MARK: writing

@@ -360,7 +360,7 @@ final class WriteOrder {
   ) {
     guard let key = write.entry?.key, write.kind != .touch else { return }
     write.hasReplaced = staged.makeWay(
-      for: write.kind, key, write.hash, write.version, at: moment, under: storage.limits.ages)
+      for: write.kind, key, write.hash, write.version, at: moment, under: storage.ages)
   }
 
   /// Waits for the commit of a submitted write, if the store owes it. No lock is held.

@@ -39,6 +39,7 @@ struct LogSweep {
 /// Work that can wait, and calls that are rare: limits, statistics, expired entries, the check.
 extension LogStorage {
   var limits: TierLimits { store?.limits ?? options.limits }
+  var ages: Ages { store?.ages ?? options.limits.ages }
 
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     let store = try serving()

@@ -159,6 +159,8 @@ protocol Storage: StorageTrimming {
   ) throws(Failure)
 
   var limits: TierLimits { get }
+  /// Those of `limits`.
+  var ages: Ages { get }
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
@@ -253,6 +255,8 @@ extension Storage {
       }
     }
   }
+
+  var ages: Ages { limits.ages }
 
   var isOrdered: Bool { true }
   // For a store without that order.

@@ -32,7 +32,7 @@ final class StorageTrim {
     self.observer = observer
     self.moment = moment
     rule = TrimRule(
-      spec, at: moment.time, under: storage.limits.ages.strict,
+      spec, at: moment.time, under: storage.ages.strict,
       storage.optionsInForce.policy ?? .adaptive)
   }
 
@@ -143,7 +143,7 @@ final class StorageTrim {
   /// walk where the store asks for one. False: the trim is to stop.
   private func removeExpired(to goal: TrimGoal?, _ goOn: Progress) throws(Failure) -> Bool {
     // Ages that act on trims alone are in no index.
-    var mustWalk = storage.limits.ages.actOnTrim
+    var mustWalk = storage.ages.actOnTrim
     while true {
       let slice = try storage.removeExpired(to: goal, at: moment)
       removed += slice.removed
