@@ -62,15 +62,9 @@ final class WriterLock {
   }
 
   private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Descriptor {
-    guard
-      let number = Files.openBeneath(
-        name, at: directory.descriptor, O_RDWR | O_NONBLOCK | flags)
-    else { throw .opening("cannot open the lock file") }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), status.isRegular else {
-      throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
-    }
-    return file
+    try Files.openRegular(
+      name, at: directory.descriptor, flags, "cannot open the lock file",
+      foreign: "hutch.lock in the directory is not a cache's")
   }
 
   /// True if a directory has the file.

@@ -53,15 +53,9 @@ final class LogMember {
   }
 
   private static func open(_ directory: Directory) throws(Failure) -> Descriptor {
-    guard
-      let opened = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
-    else { throw .opening("cannot open the lock file") }
-    let file = Descriptor(owning: opened)
-    guard let status = Files.status(of: opened), status.isRegular else {
-      throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
-    }
-    return file
+    try Files.openRegular(
+      Files.path(name), at: directory.descriptor, O_CREAT, "cannot open the lock file",
+      foreign: "hutch.lock in the directory is not a cache's")
   }
 
   /// True if a directory has the lock file, and so is a cache's.

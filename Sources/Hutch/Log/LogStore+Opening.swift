@@ -93,15 +93,9 @@ extension LogStore {
   private static func openFile(
     _ name: StaticString, _ directory: Directory
   ) throws(Failure) -> Descriptor {
-    guard
-      let number = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
-    else { throw .opening("cannot open a file of the log store") }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), status.isRegular else {
-      throw Failure(.badDirectory, "a file of the directory is not a cache's")
-    }
-    return file
+    try Files.openRegular(
+      Files.path(name), at: directory.descriptor, 0, "cannot open a file of the log store",
+      foreign: "a file of the directory is not a cache's")
   }
 
   /// True if the directory's index counts. False: there is none, or it may be wrong, and a new one
