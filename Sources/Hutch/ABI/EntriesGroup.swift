@@ -439,6 +439,7 @@ public func hutch_info(
 }
 
 /// Fills `out` with the current record of a key's entry.
+@inline(never)
 func informing(
   _ cache: Cache, _ scope: Tiers, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
 ) throws(Failure) -> Status {

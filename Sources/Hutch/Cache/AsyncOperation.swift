@@ -55,6 +55,7 @@ struct AsyncOperation {
   }
 
   /// A task that does this.
+  @inline(never)
   static func makeTask(
     _ kind: Kind, _ handle: Handle, of cache: Cache, key: Bytes, hash: UInt64,
     _ spec: borrowing TaskSpec

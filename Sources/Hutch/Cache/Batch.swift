@@ -41,14 +41,13 @@ final class Batch {
   /// With room for `count` results, so that none is lost for lack of memory once work is done.
   static func make(_ kind: Kind, _ count: Int, for cache: Cache) throws(Failure) -> Batch {
     // To know the ages takes locks.
-    let batch =
-      kind == .infos
-      ? Batch(
-        kind, time: cache.clock.now, memoryAges: cache.ages(of: .memory),
-        diskAges: cache.ages(of: .disk))
-      : Batch(kind, time: 0, memoryAges: Ages(), diskAges: Ages())
+    let hasInfos = kind == .infos
+    let batch = Batch(
+      kind, time: hasInfos ? cache.clock.now : 0,
+      memoryAges: hasInfos ? cache.ages(of: .memory) : Ages(),
+      diskAges: hasInfos ? cache.ages(of: .disk) : Ages())
     try batch.items.reserve(count)
-    if kind == .infos { try batch.records.reserve(count) }
+    if hasInfos { try batch.records.reserve(count) }
     return batch
   }
 

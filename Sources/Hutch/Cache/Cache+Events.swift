@@ -143,6 +143,7 @@ extension Cache {
 
   /// As above, for a touch of the store's entry. The touch is an access: the entry may live by the
   /// reads of the copy alone.
+  @inline(never)
   func dropCopy(
     _ key: Bytes, _ hash: UInt64, touchedAt moment: Moment, _ storage: any Storage
   ) {

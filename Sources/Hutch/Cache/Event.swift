@@ -64,6 +64,7 @@ class Event {
   final var listener: Listener?
 
   /// An event about an entry: `block` has its key, and its value if `hasValue`.
+  @inline(never)
   init(
     _ kind: Kind, _ cause: Cause, _ block: consuming Block, hasValue: Bool, tiers: Tiers,
     lane: Int

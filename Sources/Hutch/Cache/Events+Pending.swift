@@ -28,6 +28,7 @@ extension Events {
     fileprivate var stored = Tiers()
 
     /// `version`: the write's, which is its place among events of its key.
+    @inline(never)
     init(removing gone: Side?, adding added: Side?, version: UInt64, kinds: UInt32, lane: Int) {
       self.gone = gone
       self.added = added

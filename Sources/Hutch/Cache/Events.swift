@@ -8,6 +8,7 @@ final class Listener {
   /// No call begins any more. Release when it is set, acquire before a call.
   let isSilent = Atomic<Bool>(false)
 
+  @inline(never)
   init(kinds: UInt32, call: @escaping (Event) -> Void, release: @escaping () -> Void) {
     self.kinds = kinds
     self.call = call

@@ -16,6 +16,7 @@ final class Opening {
   private let references = Atomic<Int>(0)
 
   /// Takes over `path`, from malloc.
+  @inline(never)
   private init(_ place: CachePlace, path: UnsafeMutablePointer<CChar>?) {
     self.place = place
     self.path = path

@@ -34,6 +34,7 @@ final class WholeWalk: Cursor {
 
   /// `goesFar`: the caller means to go to the end. Else the first page is short; but soon they are
   /// long, as each page of both tiers costs a look through all of memory.
+  @inline(never)
   init(_ handle: Handle, goesFar: Bool = false, isRemoval: Bool = false) {
     let storage = handle.scope == .memory ? nil : handle.cache.storage
     let isInOrder = if let storage { handle.scope == .disk && storage.isOrdered } else { true }

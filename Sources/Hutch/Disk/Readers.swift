@@ -18,6 +18,8 @@ final class Readers {
     /// and not while a content file is read.
     let lock = Lock()
     var connection: ReadConnection?
+
+    @inline(never) init() {}
   }
 
   private let readers = InlineArray<4, Reader> { _ in Reader() }

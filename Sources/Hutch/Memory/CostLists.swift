@@ -112,13 +112,19 @@ struct CostLists: ~Copyable {
   // MARK: lists
 
   private func place(_ index: Int) -> Int {
-    (used & (1 &<< UInt32(truncatingIfNeeded: index) &- 1)).nonzeroBitCount
+    CostLists.count(used & (1 &<< UInt32(truncatingIfNeeded: index) &- 1))
   }
+
+  private var lineCount: Int { CostLists.count(used) }
+
+  /// A function of its own: without an instruction of the processor it takes a dozen.
+  @inline(never)
+  private static func count(_ bits: UInt32) -> Int { bits.nonzeroBitCount }
 
   /// Makes another list. False: no memory.
   @inline(never)
   private mutating func open(_ index: Int) -> Bool {
-    let lineCount = used.nonzeroBitCount
+    let lineCount = lineCount
     if lineCount >= room {
       let more = max(4, room * 2)
       guard
@@ -142,7 +148,7 @@ struct CostLists: ~Copyable {
   private mutating func close(_ index: Int, _ place: Int) {
     used &= ~(1 &<< UInt32(truncatingIfNeeded: index))
     let lines = lines.unsafelyUnwrapped
-    let after = used.nonzeroBitCount - place
+    let after = lineCount - place
     memmove(lines + place, lines + place + 1, after * CostLists.lineSize)
     if isOne { only = lines[0] }
   }
@@ -286,7 +292,7 @@ struct CostLists: ~Copyable {
   func age(at now: UInt32) -> Float {
     if isOne { return only.age(at: now) }
     var most: Float = 0
-    for place in 0..<used.nonzeroBitCount { most = max(most, line(place).age(at: now)) }
+    for place in 0..<lineCount { most = max(most, line(place).age(at: now)) }
     return most
   }
 
@@ -298,7 +304,7 @@ struct CostLists: ~Copyable {
   func forEach(
     _ entries: borrowing Entries, _ body: (Slot) -> Void
   ) {
-    for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(entries, body) }
+    for place in (0..<lineCount).reversed() { line(place).list.forEach(entries, body) }
   }
 
   /// The invariant that does not hold, or nil.

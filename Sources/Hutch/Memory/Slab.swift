@@ -343,6 +343,7 @@ struct Slab: ~Copyable {
     }
   }
 
+  @inline(never)
   private static func give(_ chunk: Chunk) {
     if let entries = chunk.entries { Heap.give(entries) }
     if let times = chunk.times { Heap.give(times) }

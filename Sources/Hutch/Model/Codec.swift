@@ -73,7 +73,7 @@ final class OutputBuffer {
   /// The codec wanted more room than there is.
   private(set) var isShort = false
 
-  init() { isFixed = false }
+  @inline(never) init() { isFixed = false }
 
   init(filling target: UnsafeMutableRawBufferPointer) {
     isFixed = true

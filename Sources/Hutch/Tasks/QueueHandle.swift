@@ -12,6 +12,7 @@ final class QueueHandle {
   private var inChild: QueueHandle?
 
   /// `watches`: forks are to be counted from here on.
+  @inline(never)
   init(_ queue: TaskQueue, isHosts: Bool, watches: Bool = true) {
     self.queue = queue
     self.isHosts = isHosts
