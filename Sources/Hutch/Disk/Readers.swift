@@ -42,10 +42,16 @@ final class Readers {
   /// own.
   func endKept() {
     noteCommit()
-    for i in readers.indices where readers[i].lock.tryLock() {
-      readers[i].connection?.endKept()
-      readers[i].lock.unlock()
+    forEach { reader in
+      guard reader.lock.tryLock() else { return }
+      reader.connection?.endKept()
+      reader.lock.unlock()
     }
+  }
+
+  @inline(never)
+  private func forEach(_ body: (Reader) -> Void) {
+    for i in readers.indices { body(readers[i]) }
   }
 
   /// Runs `body` with a connection to the manifest in the directory that `place` gives; false: it
@@ -74,15 +80,13 @@ final class Readers {
   ) throws(Failure) -> Reader? {
     // Threads are spread over the readers by their addresses; any reader will do for any thread.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (readers.count - 1)
-    var chosen = readers[start]
+    var number = start
     var isLocked = false
-    for i in readers.indices where !isLocked {
-      let reader = readers[(start + i) & (readers.count - 1)]
-      if reader.lock.tryLock() {
-        chosen = reader
-        isLocked = true
-      }
-    }
+    repeat {
+      isLocked = readers[number].lock.tryLock()
+      if !isLocked { number = (number + 1) & (readers.count - 1) }
+    } while !isLocked && number != start
+    let chosen = readers[number]
     if !isLocked { chosen.lock.lock() }
     do throws(Failure) {
       if let connection = chosen.connection {
@@ -105,33 +109,29 @@ final class Readers {
   /// Closes each connection when the read that uses it has ended. The `place` of later calls gives
   /// no directory.
   func close() {
-    for i in readers.indices {
-      let reader = readers[i]
-      reader.lock.withLock { reader.connection = nil }
-    }
+    forEach { reader in reader.lock.withLock { reader.connection = nil } }
   }
 
   // MARK: fork
 
   /// Takes every reader's lock and closes the connections. False: not in time, and no lock is held.
   func closeAndHold(until end: Deadline) -> Bool {
-    for index in readers.indices {
-      guard readers[index].lock.lock(until: end) else {
-        for taken in 0..<index { readers[taken].lock.unlock() }
-        return false
-      }
+    var held = 0
+    while held < readers.count && readers[held].lock.lock(until: end) { held += 1 }
+    if held == readers.count {
+      forEach { $0.connection = nil }
+      return true
     }
-    for i in readers.indices { readers[i].connection = nil }
-    return true
+    for i in 0..<held { readers[i].lock.unlock() }
+    return false
   }
 
-  func endHold() { for i in readers.indices { readers[i].lock.unlock() } }
+  func endHold() { forEach { $0.lock.unlock() } }
 
   /// For a child that has no part in the directory. The connections are the parent's, so the child
   /// leaks them instead of closing them.
   func leaveBehind() {
-    for i in readers.indices {
-      let reader = readers[i]
+    forEach { reader in
       reader.lock.renew()
       if let connection = reader.connection { _ = Unmanaged.passRetained(connection) }
       reader.connection = nil
