@@ -650,3 +650,43 @@ def test_a_finalizer_at_the_very_end(directory, pure, first):
     )
     log = (directory.parent / "log").read_text()
     assert log == "True" * 21 + f"hutch.Cache({str(directory)!r})"
+
+
+@pytest.mark.parametrize("pure", PURE)
+def test_a_finalizer_of_a_diskcache_program_at_the_very_end(directory, pure):
+    """A cache of diskcache is opened again by a call after its close, which is too late here."""
+    run(
+        """
+        import builtins, sys
+        from hutch import diskcache
+
+        class User:
+            def __init__(self, cache, shards):
+                self.cache, self.shards = cache, shards
+
+            def __del__(self, log=open(sys.argv[2], "w")):
+                calls = [
+                    lambda: self.cache.get("k"), lambda: self.shards.get("k"),
+                    lambda: self.cache.set("k", 1), lambda: self.shards.set("k", 1),
+                ]
+                for call in 2 * calls:
+                    try:
+                        call()
+                    except (ValueError, ImportError) as error:
+                        log.write(f"{error}\\n")
+                    if call is calls[-1]:
+                        self.cache.close()
+                        self.shards.close()
+                log.close()
+
+        cache = diskcache.Cache(sys.argv[1])
+        cache["k"] = 1
+        shards = diskcache.FanoutCache(sys.argv[1] + "-2", shards=2)
+        shards["k"] = 1
+        builtins.user = User(cache, shards)
+        del cache, shards
+        """,
+        directory, directory.parent / "log", HUTCH_PURE=pure,
+    )
+    lines = (directory.parent / "log").read_text().splitlines()
+    assert len(lines) == 8 and all("the cache" in line and "closed" in line for line in lines)

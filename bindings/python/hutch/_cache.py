@@ -295,7 +295,8 @@ class Cache(_accelerator.Fast, Control):
             note_open(self)
             return
         # An opening that failed is repeated by ctypes, which raises its exception.
-        from ._opening import open_with
+        with late:
+            from ._opening import open_with
 
         open_with(self, directory, path, chosen)
 
@@ -306,7 +307,8 @@ class Cache(_accelerator.Fast, Control):
         settings = clock = codec = None
         is_natural = self._options["serializer"] is None
         if self._options != _OPTIONS:
-            from ._settings import settings_of
+            with late:
+                from ._settings import settings_of
 
             settings = settings_of(self._options)
             if self._options["clock"] is not None:

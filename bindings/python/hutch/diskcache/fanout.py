@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
-from .._process import hint
+from .._process import hint, late
 from ._base import Directory, full_path
 from ._constants import DEFAULT_SETTINGS, ENOVAL, Timeout
 from ._disk import Disk
@@ -144,7 +144,8 @@ class FanoutCache(Memoizes):
         except Timeout:
             return default
         except Exception as error:
-            from .._errors import StorageError  # With ctypes, which a program may not need.
+            with late:
+                from .._errors import StorageError  # With ctypes, which a program may not need.
 
             if isinstance(error, StorageError):
                 return default
