@@ -148,6 +148,12 @@ def test_links_that_lead_out_of_the_directory(tmp_path):
     (directory / "diskcache.json.new").symlink_to(victim / "value")
     with Cache(directory, cull_limit=3) as cache:
         assert cache.reset("cull_limit") == 3
+    for name in "other", "empty":
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "hutch").symlink_to(tmp_path / "empty")
+    with pytest.raises(OSError, match="symbolic"):
+        Cache(tmp_path / "other")["key"] = 1
+    assert not [*(tmp_path / "empty").iterdir()]
     assert [path.name for path in victim.iterdir()] == ["value"]
     assert (victim / "value").read_bytes() == b"not of a cache"
 

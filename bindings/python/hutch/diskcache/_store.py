@@ -12,6 +12,7 @@ The directory may contain any other file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -82,8 +83,11 @@ class Store:
         unlimited = TierLimits(
             cost=NO_LIMIT, count=NO_LIMIT, max_entry=NO_LIMIT, time_to_live=NO_LIMIT
         )
+        entries = os.path.join(directory, ENTRIES)
+        if os.path.islink(entries):  # Another program has put it there, as any other link.
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), entries)
         self.entries = HutchCache(
-            os.path.join(directory, ENTRIES),
+            entries,
             # Its index finds the first and the last entry; a log would be read for each of them.
             storage="mixed",
             sharing="shared",
