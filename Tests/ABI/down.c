@@ -209,6 +209,47 @@ TEST(a_removed_directory_comes_back_or_is_made_again) {
   }
 }
 
+/* Another process may not open it meanwhile, nor when it is back. */
+PROCESS(is_kept_out, directory) {
+  hutch_cache *cache;
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(directory, NULL, &cache));
+}
+
+TEST(a_directory_of_one_process_alone_comes_back) {
+  for (int on_eviction = 0; on_eviction < 2; on_eviction++) {
+    down d = {0};
+    prepare(&d, 0);
+    if (on_eviction) d.options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    else d.options.sharing = HUTCH_SHARING_EXCLUSIVE;
+    path directory = scratch("cache"), away = scratch("away");
+    hutch_cache *cache = open_cache(directory.text, &d.options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(hutch_flush(cache));
+    for (int times = 0; times < 3; times++) {
+      CHECK(rename(directory.text, away.text) == 0);
+      let_notice(cache);
+      CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(cache));
+      CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+      process other = start_process("is_kept_out", away.text);
+      CHECK_EQUAL(0, end_process(&other));
+      CHECK(rename(away.text, directory.text) == 0);
+      count_of(cache);
+      CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+      CHECK_OK(put_text(cache, "new", "value"));
+      CHECK_OK(hutch_flush(cache));
+      other = start_process("is_kept_out", directory.text);
+      CHECK_EQUAL(0, end_process(&other));
+    }
+    CHECK_EQUAL(2, CHECK_SOUND(cache));
+    CHECK_OK(hutch_close(cache));
+    cache = open_unlimited(directory.text);
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_TEXT(cache, "new", "value");
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* The put that finds the directory away is refused as the ones behind it: no call has failed. */
 TEST(a_put_that_finds_the_directory_away_is_no_failed_call) {
   down d = {0};

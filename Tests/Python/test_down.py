@@ -72,3 +72,25 @@ def test_a_directory_that_another_process_has_opened_meanwhile(
         assert cache.stats().disk.state == hutch.State.UP
         assert cache["other's"] == 1 and cache["own"] == 3
         assert cache.delete("own") is True
+
+
+@pytest.mark.parametrize("storage", ["log", "mixed"])
+@pytest.mark.parametrize("options", [{"sharing": "exclusive"}, {"write_policy": "on_eviction"}])
+def test_a_directory_of_one_process_alone_comes_back(
+    tmp_path: Path, clock, storage: str, options: dict
+) -> None:
+    directory, away = tmp_path / "cache", tmp_path / "away"
+    with hutch.Cache(directory, clock=clock, storage=storage, **options) as cache:
+        cache["key"] = 1
+        cache.flush()
+        directory.rename(away)
+        with pytest.raises(hutch.TierDownError):
+            cache.flush()
+        assert cache["key"] == 1
+        away.rename(directory)
+        # With a clock of the host's, counting does the maintenance.
+        assert len(cache) == 1
+        assert cache.stats().disk.state == hutch.State.UP and "key" in cache.disk
+        cache["new"] = 2
+    with hutch.Cache(directory, clock=clock) as cache:
+        assert dict(cache.items()) == {"key": 1, "new": 2}

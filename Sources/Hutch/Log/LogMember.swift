@@ -132,20 +132,17 @@ final class LogMember {
   private func areOwn(_ first: Int, _ last: Int) -> Bool {
     // The kernel names any of them.
     guard first <= last, let other = otherMember(first, last) else { return true }
-    var own = earlier
-    while let member = own, member.number != other || !member.isOfFile(of: self) {
-      own = member.earlier
-    }
+    var own = earlier(than: self)
+    while let member = own, member.number != other { own = earlier(than: member) }
     return own != nil && areOwn(first, other - 1) && areOwn(other + 1, last)
   }
 
-  /// The numbers that this process has besides, in stores that have gone out of service.
-  func eachEarlier(_ visit: (Int) -> Void) {
-    var own = earlier
-    while let member = own {
-      if member.isOfFile(of: self) { visit(member.number) }
-      own = member.earlier
-    }
+  /// The newest of the members before `later` that this process has been in this directory.
+  @inline(never)
+  func earlier(than later: LogMember) -> LogMember? {
+    var own = later.earlier
+    while let member = own, !member.isOfFile(of: self) { own = member.earlier }
+    return own
   }
 
   /// The number of another member, from `first` to `last`.
@@ -162,8 +159,15 @@ final class LogMember {
     return own.identity == there.identity
   }
 
-  /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have.
+  /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have. The
+  /// open file by which an earlier member keeps them out becomes this one's too.
   func join(keepsOthersOut: Bool = false) throws(Failure) {
+    if keepsOthersOut, let own = earlier(than: self) {
+      guard dup3(own.common.number, common.number, O_CLOEXEC) >= 0 else {
+        throw .system("cannot lock the directory")
+      }
+      isCommon = own.isCommon
+    }
     let kind = Int16(keepsOthersOut ? F_WRLCK : F_RDLCK)
     guard hutch_ofd_lock_byte(common.number, kind, LogMember.presence) == 0 else {
       throw Failure(.busy, "another process has the directory open")

@@ -152,13 +152,14 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
         throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
       }
     }
-    let isFirst = stateLock.withLock { newest == nil }
+    let earlier = stateLock.withLock { newest?.member }
     guard stateLock.withLock({ storeCount < LogStorage.mostStores }) else {
       throw Failure(.tierDown, "the directory was removed or replaced too often")
     }
     let store = try LogStore.open(
-      directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,
-      keepsOthersOut: keepsOthersOut, makesStub: isStubDamaged, counters: counters, prepare: meet)
+      directory, limits: earlier == nil ? options.limits : limits,
+      given: earlier == nil ? options.given : .all, keepsOthersOut: keepsOthersOut, after: earlier,
+      makesStub: isStubDamaged, counters: counters, prepare: meet)
     store.observer = observer
     try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {
@@ -177,7 +178,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   private func meet(_ store: LogStore, isSole: Bool) throws(Failure) {
     store.clock = clock
     store.agesActOnTrim = options.limits.ages.actOnTrim
-    store.member.earlier = stateLock.withLock { newest }?.member
     try shared.attach(
       store.indexFile.number, store.words, isSole: isSole,
       isAlone: isSole || store.member.isAlone())

@@ -12,16 +12,19 @@ extension LogStore {
   /// Opens the store in a directory, and makes it if there is none. `limits` nil: those of the
   /// directory, or the default ones in a new directory; else the fields `given` of `limits` count.
   /// `keepsOthersOut`: only this process and its forked children may have the directory open.
+  /// `earlier`: the member that this process was before, see LogMember.
   /// `makesStub`: the directory's stub is damaged, and is made anew if nothing else has it open.
   /// `prepare` is called with the store while no other process opens or closes the directory;
   /// `isSole`: nothing else has the directory open, not even an earlier store of this process.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
-    keepsOthersOut: Bool = false, makesStub: Bool = false, counters: StorageCounters? = nil,
+    keepsOthersOut: Bool = false, after earlier: LogMember? = nil, makesStub: Bool = false,
+    counters: StorageCounters? = nil,
     prepare: (LogStore, _ isSole: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
     let member = try LogMember.opening(directory)
     defer { member.endOpening() }
+    member.earlier = earlier
     let isSole = member.isSole()
     var checkpoint: LogCheckpoint?
     // Another member has checked the directory.

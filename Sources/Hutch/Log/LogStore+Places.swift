@@ -63,7 +63,11 @@ extension LogStore {
       readers.lines &= ~quietLines
       if readers.lines != 0 { return }
       words.store(ownReaders, value)
-      member.eachEarlier { words.store(LogStore.readersOffset($0), value) }
+      var own = member.earlier(than: member)
+      while let earlier = own {
+        words.store(LogStore.readersOffset(earlier.number), value)
+        own = member.earlier(than: earlier)
+      }
     }
     try locked { () throws(Failure) in
       let value = words.load(IndexAt.waiting)
