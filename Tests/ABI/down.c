@@ -250,6 +250,31 @@ TEST(a_directory_of_one_process_alone_comes_back) {
   }
 }
 
+TEST(what_memory_has_is_counted_while_the_disk_is_away) {
+  down d = {0};
+  prepare(&d, 0);
+  path directory = scratch("cache"), away = scratch("away");
+  hutch_cache *cache = open_cache(directory.text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "a", "1"));
+  CHECK_OK(put_text(cache, "b", "2"));
+  CHECK_OK(put_text(disk, "below", "3"));
+  CHECK_EQUAL(3, count_of(cache));
+  CHECK(rename(directory.text, away.text) == 0);
+  let_notice(cache);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "c", "4"));
+  CHECK_EQUAL(3, count_of(cache));
+  CHECK_EQUAL(0, count_of(disk));
+  CHECK_TEXT(cache, "a", "1");
+  CHECK(rename(away.text, directory.text) == 0);
+  count_of(cache);
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  CHECK_EQUAL(4, count_of(cache));
+  CHECK_EQUAL(3, count_of(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The put that finds the directory away is refused as the ones behind it: no call has failed. */
 TEST(a_put_that_finds_the_directory_away_is_no_failed_call) {
   down d = {0};

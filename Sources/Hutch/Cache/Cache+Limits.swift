@@ -70,6 +70,8 @@ extension Cache {
     if storage == nil || scope == .memory { return memory.count }
     return try withStorage { (storage) throws(Failure) in
       review.end(storage)
+      // Memory is all that there is.
+      if scope == .whole && !storage.isUp { return memory.count }
       var least = UInt64.max
       for _ in 0..<9 {
         let unbacked = scope == .disk ? 0 : memory.unbackedCount
