@@ -266,7 +266,10 @@ TEST(what_is_no_copy_is_refused) {
   report.struct_size = sizeof report;
   report.copied = 7;
   CHECK_STATUS(HUTCH_CLOSED, hutch_copy(source, target, &report));
+  CHECK_EQUAL(0, report.copied);
+  report.copied = 7;
   CHECK_STATUS(HUTCH_CLOSED, hutch_copy(target, source, &report));
+  CHECK_EQUAL(0, report.copied);
   hutch_cache_release(target);
   CHECK_OK(hutch_close(source));
 }

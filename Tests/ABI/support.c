@@ -313,6 +313,9 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_pop(cache, KEY("k"), &value));
   CHECK(!value);
   CHECK_STATUS(expected, hutch_get_into(cache, KEY("k"), buffer, sizeof buffer, &size));
+  hutch_found found = {.struct_size = sizeof found, .size = 1, .value = (hutch_value *)buffer};
+  CHECK_STATUS(expected, hutch_look(cache, KEY("k"), 0, buffer, sizeof buffer, &found));
+  CHECK(!found.value && found.size == 0);
   CHECK_STATUS(expected, hutch_contains(cache, KEY("k")));
   CHECK_STATUS(expected, hutch_info(cache, KEY("k"), &info));
   CHECK_STATUS(expected, hutch_touch(cache, KEY("k"), HUTCH_SECOND, 0));

@@ -7,7 +7,8 @@ public func hutch_copy(
   _ source: OpaquePointer!, _ target: OpaquePointer!,
   _ report: UnsafeMutablePointer<hutch_copy_report>!
 ) -> hutch_status {
-  withCache(source) { (_, source) throws(Failure) in
+  clear(report)
+  return withCache(source) { (_, source) throws(Failure) in
     try checkedResult(report)
     guard let target else { throw .invalid("the target is NULL") }
     let other = reference(target, Handle.self).takeUnretainedValue()

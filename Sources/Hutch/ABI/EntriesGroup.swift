@@ -25,10 +25,10 @@ func putting(
 }
 
 /// The result of a put that has not been made.
+@inline(never)
 func begin(_ result: UnsafeMutablePointer<hutch_put_result>?) throws(Failure) {
-  guard result != nil else { return }
   try checkedResult(result)
-  deliver(hutch_put_result(), to: result)
+  clear(result)
 }
 
 /// Reports the result of a put.
@@ -357,10 +357,10 @@ private func looking(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
-  withCache(cache) { (cache, handle) throws(Failure) in
+  clear(out)
+  return withCache(cache) { (cache, handle) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     try checkedResult(out)
-    tell(out, Look(.notFound))
     let key = try checkedKey(key, key_size)
     try checkFlags(flags, lookFlags)
     let found = try cache.look(

@@ -109,6 +109,15 @@ func checkedResult<T>(_ pointer: UnsafeMutablePointer<T>?) throws(Failure) {
   _ = try statedSize(pointer, "struct_size of a result is not set")
 }
 
+/// Sets a struct that a call fills in to zero, but for its size: what it has if the call fails.
+@inline(never)
+func clear(_ result: UnsafeMutableRawPointer?) {
+  guard let result else { return }
+  let word = MemoryLayout<Int>.size
+  let size = result.loadUnaligned(as: Int.self)
+  if isStructSize(size) { memset(result + word, 0, size - word) }
+}
+
 /// Fills in a struct of the host, as far as its header knows it; its struct_size stays. The part
 /// that only a newer header knows is set to zero.
 @inline(__always)
