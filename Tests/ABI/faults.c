@@ -742,6 +742,32 @@ TEST(a_value_whose_file_cannot_be_read_stays) {
 }
 
 /* A read extends an entry's life, whatever becomes of the first attempt to write its time down. */
+/* The put removes the older value from disk. */
+TEST(a_put_for_memory_alone_says_why_the_disk_keeps_the_older_value) {
+  static const int codes[] = {ENOSPC, EIO};
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_SQLITE;
+  hutch_put_options above = put_options();
+  above.write_policy = HUTCH_WRITE_MEMORY;
+  for (int i = 0; i < 2; i++) {
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "older"));
+    hutch_put_result result = new_result();
+    begin_faults(WRITES, codes[i], true, 1);
+    hutch_status status = hutch_put(cache, KEY("key"), KEY("value"), &above, &result);
+    end_faults();
+    CHECK(fault.fired);
+    CHECK_STATUS(HUTCH_PARTIAL, status);
+    CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+    CHECK_EQUAL(i == 0 ? HUTCH_OUTCOME_NO_SPACE : HUTCH_OUTCOME_FAILED, result.disk);
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_OK(hutch_clear(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 TEST(a_time_of_a_read_that_cannot_be_written_is_kept) {
   path directory = scratch("cache");
   test_clock clock = {0};

@@ -240,8 +240,8 @@ extension Cache {
       if done.outcome != .stored {
         writeBack.noteRefusal(put.entry.key, put.hash, put.result.version)
       }
-    } else if done.failure != nil {
-      put.result.disk = .failed
+    } else if let failure = done.failure {
+      put.result.disk = TierOutcome(of: failure)
     }
     put.result.setStatus(storageFailure: done.failure)
     switch put.result.disk {

@@ -98,7 +98,7 @@ extension DiskTier {
     switch write.kind {
     case .put:
       if let failure {
-        write.result.outcome = failure.status == .noSpace ? .noSpace : .failed
+        write.result.outcome = TierOutcome(of: failure)
       } else {
         write.result.outcome = queued.refusal == .none ? .stored : queued.refusal
       }

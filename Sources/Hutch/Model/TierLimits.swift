@@ -85,4 +85,8 @@ enum TierOutcome: UInt32 {
   case failed = 4
   case removed = 5
   case deferred = 6
+
+  /// Of a tier that a failure has kept from its part of a put.
+  @inline(__always)
+  init(of failure: Failure) { self = failure.status == .noSpace ? .noSpace : .failed }
 }

@@ -139,7 +139,7 @@ final class ValueForm {
 
   /// Notes why the value will not be stored.
   func refuse(for reason: Failure) {
-    refusal = reason.status == .noSpace ? .noSpace : .failed
+    refusal = TierOutcome(of: reason)
     failure = reason
   }
 }
