@@ -881,8 +881,9 @@ typedef struct hutch_found {
  * If the value and its extended data fit together into capacity, the call copies both: the
  * extended data begin where the value ends, and out->value is NULL. Else the call copies
  * nothing, and out->value is a reference, which the caller releases with
- * hutch_value_release. buffer may be NULL if capacity is 0. In all else the call is
- * hutch_get. It is the fastest way to read small values.
+ * hutch_value_release. Unless the answer is HUTCH_OK, out->value is NULL. buffer may be NULL
+ * if capacity is 0. In all else the call is hutch_get. It is the fastest way to read small
+ * values.
  *
  * With HUTCH_LOOK_AT_ONCE the call looks in memory only. If the disk tier may have the
  * entry, the call returns HUTCH_WOULD_BLOCK and counts neither a hit nor a miss. The caller
@@ -1227,21 +1228,25 @@ HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out)
  * hutch_set_limits - change the limits of an open cache
  *
  * When the call returns, each tier has evicted the entries above its new limit. On a tier
- * view the call changes the limits of that tier only. A limit of 0 stays as it is.
- * HUTCH_INVALID_ARGUMENT: limits is NULL, or a duration is negative. Since 0.1.
+ * view the call changes the limits of that tier only. A limit of 0 stays as it is. A longer
+ * time to live or to idle counts for each entry that is there: calls find an entry again
+ * that the shorter one has ended, unless it has been removed since. HUTCH_INVALID_ARGUMENT:
+ * limits is NULL, or a duration is negative. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_BUSY,
+ * HUTCH_TIER_DOWN: memory has its new limits, and the disk tier need not have them. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);
 
 /*
  * hutch_count - the number of entries
  *
- * For a cache, the call counts distinct keys, in whatever tier they are. It may count
- * entries that expired less than a second ago; with a clock of the host it is exact. It
- * counts an entry twice while a write-back (HUTCH_WRITE_ON_EVICTION) is writing it. Where
- * processes share the directory, an entry in memory only that another process has replaced or
- * evicted by a write also counts, until memory needs its space. The call may miss an entry of
- * memory that the disk tier evicts, or has evicted in another call that has not returned or in
- * maintenance. Since 0.1.
+ * For a cache, the call counts distinct keys, in whatever tier they are; while the disk tier
+ * is out of service, those in memory. It may count entries that expired less than a second
+ * ago; with a clock of the host it is exact. It counts an entry twice while a write-back
+ * (HUTCH_WRITE_ON_EVICTION) is writing it. Where processes share the directory, an entry in
+ * memory only that another process has replaced or evicted by a write also counts, until
+ * memory needs its space. The call may miss an entry of memory that the disk tier evicts, or
+ * has evicted in another call that has not returned or in maintenance. Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 
@@ -1741,7 +1746,8 @@ enum {
  * the unlink fails, the call returns HUTCH_IO, and result says what is stored.
  *
  * HUTCH_IO: also if the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also if it
- * is not a regular file. In both of these cases nothing changed. Since 0.1.
+ * is not a regular file, or if the path is empty. In all of these cases nothing changed.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
                                       const char *path, uint32_t use,
@@ -2174,10 +2180,12 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     down to a power of two, at least 16 KiB and at most 16 MiB. The limit of cost holds in
  *     whole segments, with a least size of two. A limit below that size holds for the bytes of
  *     the entries, which hutch_cost gives, and the log keeps two segments. The limit of count
- *     holds exactly. A value that is larger than inline_threshold, or than a quarter of a
- *     segment, has a file of its own. Files and segments share the limit of cost; a file
- *     counts whole blocks of 4 KiB. A value whose file would not fit beside two segments is
- *     stored in the log if it is not larger than a segment.
+ *     holds exactly. For min_free maintenance gives up a segment, or as much in files, at a
+ *     time. The log keeps two segments, in which puts go on. A value that is larger than
+ *     inline_threshold, or than a quarter of a segment, has a file of its own. Files and
+ *     segments share the limit of cost; a file counts whole blocks of 4 KiB. A value whose
+ *     file would not fit beside two segments is stored in the log if it is not larger than a
+ *     segment.
  *   - By its own policy, eviction and trims to a cost or a count take entries in the order of
  *     their writes, but for those that are kept. An entry is kept, in a part of the log of
  *     its own, if it was read twice after it was written, if memory has it and was asked for
