@@ -87,6 +87,7 @@ class Event {
   }
 
   /// An event about the cache, or about a tier.
+  @inline(never)
   init(_ kind: Kind, tiers: Tiers) {
     self.kind = kind
     self.tiers = tiers

@@ -379,6 +379,7 @@ final class Handle {
   /// again by the store, under its lock.
   private let holds = Atomic<UInt64>(0)
 
+  @inline(never)
   init(_ opening: Opening, _ scope: Tiers) {
     self.opening = opening
     self.scope = scope

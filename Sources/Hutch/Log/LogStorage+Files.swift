@@ -241,10 +241,14 @@ extension LogStorage: FileStorage {
 
   /// A whole sweep, from its beginning. Returns how many files it has removed.
   func sweepAllFiles(_ store: LogStore) -> UInt64 {
-    while sweepFiles(store) {}
-    withContent { content.beginSweep() }
-    while sweepFiles(store) {}
-    return withContent { content.orphans.removed }
+    var isWhole = false
+    while true {
+      if sweepFiles(store) { continue }
+      if isWhole { return withContent { content.orphans.removed } }
+      // The sweep that was under way has come to its end.
+      withContent { content.beginSweep() }
+      isWhole = true
+    }
   }
 
   /// A slice of the sweep, if one is under way. True if there is more.

@@ -369,7 +369,7 @@ struct HeapArena {
     // The headers before and behind are 0, as all that is new.
     span.set(units, isFree: true)
     pages &+= Heap.regionSize
-    insert(span, units, dirty: HeapPages.none)
+    insertByCall(span, units, dirty: HeapPages.none)
     // `trim` looks for arenas with regions. Not before the span's pages do not count any more: a
     // heap that seems to have 32 MB of holes has puts evict, and walk the tables in vain.
     publish()
@@ -427,7 +427,7 @@ struct HeapArena {
       left &-= given.count &+ HeapArena.pagesOfCall
       excess &-= given.count &* HeapSpan.page
       if kept.isEmpty && units == HeapArena.unitsOfRegion && hasOtherRegions && !isMoving {
-        remove(span, units)
+        removeByCall(span, units)
         unlink(span.region)
         pages &-= Heap.regionSize
         munmap(span.region, Heap.regionSize)
