@@ -46,6 +46,27 @@ def test_a_result_is_made_once(memory):
     assert function.check_call_in_cache(array) and not function.check_call_in_cache(array, 4)
 
 
+def test_names_of_any_length(memory):
+    def named(name):
+        def function(n):
+            calls.append(n)
+            return n
+
+        function.__name__ = function.__qualname__ = name
+        function.__module__ = "module"
+        return memory.cache(function)
+
+    first, second = named("f" * 70_000), named("f" * 70_000 + "g")
+    for function in first, second:
+        assert [function(n) for n in (1, 2, 1)] == [1, 2, 1]
+    assert calls == [1, 2, 1, 2]
+    assert len(memory.store_backend.get_items()) == 4
+    first.clear(warn=False)
+    assert not first.check_call_in_cache(1) and second.check_call_in_cache(1)
+    memory.reduce_size(items_limit=1)
+    assert len(memory.store_backend.get_items()) == 1
+
+
 @pytest.mark.parametrize("compress", [False, True, 5])
 def test_large_results(tmp_path, compress):
     options = {"disk": "1 GB", "memory": "1 MiB"}

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import warnings
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from .._cache import Cache
@@ -31,6 +32,7 @@ except ImportError as error:
     raise needs("joblib", "joblib", "joblib") from error
 
 _RESULT = "/output.pkl"
+_LONGEST, _KEPT = 1000, 900
 _NAMES = ("output.pkl", "metadata.json", "func_code.py")
 
 
@@ -57,7 +59,7 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
 
     def _key(self, path: str) -> str:
         """The path within the store, so that a directory that is moved keeps its entries."""
-        return path[len(self.location) :].lstrip("/")
+        return "/".join(map(_short, path[len(self.location) :].lstrip("/").split("/")))
 
     def _open_item(self, f: str, mode: str) -> Any:
         key = self._key(f)
@@ -102,6 +104,13 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
             )
             for key, info in self.cache.infos(keys).items()
         ]
+
+
+def _short(name: str) -> str:
+    """A part of a path; its beginning and its digest, if it is longer than in any file system."""
+    if len(name) <= _LONGEST:
+        return name
+    return name[:_KEPT] + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Pieces(io.RawIOBase):
