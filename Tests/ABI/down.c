@@ -250,6 +250,43 @@ TEST(a_directory_of_one_process_alone_comes_back) {
   }
 }
 
+static hutch_status write_under_a_condition(hutch_cache *cache, int which, uint64_t version) {
+  hutch_value *value = NULL;
+  hutch_put_options tagged = put_options();
+  tagged.tag = "tag";
+  tagged.tag_size = 3;
+  switch (which) {
+  case 0: return hutch_replace(cache, KEY("key"), KEY("newer"), NULL, NULL);
+  case 1: return hutch_compare_and_swap(cache, KEY("key"), version, KEY("newer"), &tagged, NULL);
+  default: return hutch_pop(cache, KEY("key"), &value);
+  }
+}
+
+/* SQLite would go on in the directory that was moved. */
+TEST(a_write_under_a_condition_that_finds_the_directory_away_changes_nothing) {
+  for (int which = 0; which < 3; which++) {
+    down d = {0};
+    prepare(&d, 0);
+    d.options.storage = HUTCH_STORAGE_MIXED;
+    path directory = scratch("cache"), away = scratch("away");
+    hutch_cache *cache = open_cache(directory.text, &d.options);
+    CHECK_OK(put_text(cache, "key", "older"));
+    uint64_t version = info_of(cache, "key").version;
+    CHECK(rename(directory.text, away.text) == 0);
+    CHECK_STATUS(HUTCH_TIER_DOWN, write_under_a_condition(cache, which, version));
+    CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+    CHECK(rename(away.text, directory.text) == 0);
+    count_of(cache);
+    CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+    CHECK_TEXT(cache, "key", "older");
+    CHECK_EQUAL(version, info_of(cache, "key").version);
+    CHECK_OK(write_under_a_condition(cache, which, version));
+    CHECK_EQUAL(which < 2, CHECK_SOUND(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 TEST(what_memory_has_is_counted_while_the_disk_is_away) {
   down d = {0};
   prepare(&d, 0);

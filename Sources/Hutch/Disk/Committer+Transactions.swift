@@ -121,6 +121,8 @@ extension Committer {
       defer { readers.noteCommit() }
       try manifest.begin()
       try body(&transaction)
+      // SQLite writes into a file that has been unlinked or moved, and says OK.
+      if manifest.hasMoved { throw Committer.hasMoved }
       if transaction.hasChanged {
         transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
         // The mark of a clean end stays until the first change.
@@ -141,13 +143,6 @@ extension Committer {
       shared.forgetTransaction()
       fail(error, manifest)
       throw error
-    }
-    // SQLite writes into a file that has been unlinked, and says OK.
-    if manifest.hasMoved {
-      shared.forgetTransaction()
-      service.goDown(Failure(.tierDown, "the directory was removed or replaced"))
-      detach()
-      throw service.failure
     }
     afterCommit(transaction, batch)
   }

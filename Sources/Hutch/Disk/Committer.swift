@@ -189,6 +189,8 @@ final class Committer {
     content.forgetTrash()
   }
 
+  static var hasMoved: Failure { Failure(.tierDown, "the directory was removed or replaced") }
+
   /// Whether an error means that the tier cannot go on. The writer lock is held.
   func fail(_ failure: Failure, _ manifest: Manifest) {
     switch failure.status {
@@ -198,7 +200,7 @@ final class Committer {
     case .badDirectory:
       service.goDown(failure)
     default:
-      if manifest.hasMoved { service.goDown(Failure(.tierDown, "the directory was removed")) }
+      if manifest.hasMoved { service.goDown(Committer.hasMoved) }
     }
     if !isUp { detach() }
   }
