@@ -258,7 +258,11 @@ static hutch_status write_under_a_condition(hutch_cache *cache, int which, uint6
   switch (which) {
   case 0: return hutch_replace(cache, KEY("key"), KEY("newer"), NULL, NULL);
   case 1: return hutch_compare_and_swap(cache, KEY("key"), version, KEY("newer"), &tagged, NULL);
-  default: return hutch_pop(cache, KEY("key"), &value);
+  default: {
+    hutch_status status = hutch_pop(cache, KEY("key"), &value);
+    hutch_value_release(value);
+    return status;
+  }
   }
 }
 
