@@ -401,6 +401,41 @@ def test_settings_that_the_accelerator_does_not_know():
             cache._open(None, settings, None, None, True)
 
 
+@pytest.mark.skipif(IS_PURE, reason="there is none")
+def test_an_import_without_memory_leaves_no_type():
+    """Whichever allocation of it fails: the module goes, and the types that it had go with it."""
+    pytest.importorskip("_testcapi")
+    code = """
+        import gc, importlib.util, weakref
+        import _testcapi
+        from hutch import _accelerator
+
+        file = _accelerator.module.__file__
+        spec = importlib.util.spec_from_file_location("hutch._fast", file)
+        number = successes = left = 0
+        counts = set()
+        while successes < 20:
+            module = spec.loader.create_module(spec)
+            _testcapi.set_nomemory(number, number + 1)
+            try:
+                spec.loader.exec_module(module)
+                successes += 1
+            except (MemoryError, SystemError):
+                successes = 0
+            finally:
+                _testcapi.remove_mem_hooks()
+            number += 1
+            types = [weakref.ref(each) for each in vars(module).values() if type(each) is type]
+            counts.add(len(types))
+            del module
+            if types and successes < 2:
+                gc.collect()
+                left += sum(each() is not None for each in types)
+        print(sorted(counts), left)
+    """
+    assert run(code) == "[0, 1, 2, 3] 0\n"
+
+
 class Thing:
     """An object that no other form of a value could give back."""
 

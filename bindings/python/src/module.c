@@ -131,22 +131,20 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* A new type under a name of the module. NULL: an exception. */
+/* A new type, which the module also has under a name: a new reference. NULL: an exception. */
 static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec) {
   PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-  if (!type || PyModule_AddObject(module, name, type) == 0) return type;
-  Py_DECREF(type);
-  return NULL;
+  if (type && PyObject_SetAttrString(module, name, type) < 0) Py_CLEAR(type);
+  return type;
 }
 
 static int module_execute(PyObject *module) {
   state *state = state_of(module);
   state->fast_type = add_type(module, "Fast", &fast_spec);
   state->pinned_type = state->fast_type ? add_type(module, "Pinned", &pinned_spec) : NULL;
-  if (!state->pinned_type || !add_type(module, "Memoized", &memoized_spec)) return -1;
-  Py_INCREF(state->fast_type);
-  Py_INCREF(state->pinned_type);
-  return 0;
+  PyObject *memoized = state->pinned_type ? add_type(module, "Memoized", &memoized_spec) : NULL;
+  Py_XDECREF(memoized);
+  return memoized ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
