@@ -518,6 +518,65 @@ def test_what_is_written_at_the_deepest_level_is_read(empty):
     assert depth > _cbor.DEEPEST
 
 
+@hutch.register
+@dataclasses.dataclass(frozen=True)
+class Busy:
+    """Changes the value of which it is a part whenever it is written."""
+
+    number: int
+
+    def __getattribute__(self, name):
+        if name == "number":
+            change()
+        return object.__getattribute__(self, name)
+
+
+def nothing():
+    pass
+
+
+change = nothing
+
+
+def of_list(numbers):
+    value = [Busy(0), *range(numbers)]
+    return value, lambda: value.append(1)
+
+
+def of_dict(numbers):
+    value = {"first": Busy(0), **{f"{each}": each for each in range(numbers)}}
+    return value, lambda: value.update({f"{len(value)}": 1})
+
+
+def of_set(numbers):
+    value = {Busy(0), *range(numbers)}
+
+    def exchange():
+        # A set has an iterator that notices another size only.
+        least = min(each for each in tuple(value) if type(each) is int)
+        value.remove(least)
+        value.add(least + 1000)
+
+    return value, exchange
+
+
+@pytest.mark.parametrize("make", [of_list, of_dict, of_set])
+@pytest.mark.parametrize("write", ["dumps", "cache"])
+def test_what_changes_while_it_is_written_can_be_read(monkeypatch, make, write):
+    """As if another thread had changed it meanwhile."""
+    with hutch.Cache() as cache:
+        for numbers in range(1, 60):
+            value, changing = make(numbers)
+            with monkeypatch.context() as patch:
+                patch.setitem(globals(), "change", changing)
+                if write == "cache":
+                    cache["key"] = value
+                else:
+                    data = dumps(value)
+            read = cache["key"] if write == "cache" else loads(data)
+            assert type(read) is type(value) and len(read) > numbers
+
+
 # An array and a text that promise more than there is, a tag, and what is nested deeply.
 ODD = [b"\x9b" + b"\xff" * 8, b"\x5a\x7f\xff\xff\xff", b"\xda\x48\x54\x00\x01", b"\x81" * 500]
 

@@ -212,17 +212,22 @@ class _Writer:
         self._out.append(_head(2, len(raw)))
         self._out.append(raw)
 
+    # The items are taken at once: another thread may change the value while they are written,
+    # and the head has their number.
+
     def _list(self, value: Any, depth: int) -> None:
-        self._out.append(_head(4, len(value)))
-        if are_floats(value):
-            self._out.append(_floats(value))
+        items = tuple(value)
+        self._out.append(_head(4, len(items)))
+        if are_floats(items):
+            self._out.append(_floats(items))
             return
-        for item in value:
+        for item in items:
             self.write(item, depth)
 
     def _dict(self, value: dict[Any, Any], depth: int) -> None:
-        self._out.append(_head(5, len(value)))
-        for key, item in value.items():
+        pairs = tuple(value.items())
+        self._out.append(_head(5, len(pairs)))
+        for key, item in pairs:
             self.write(key, depth)
             self.write(item, depth)
 
@@ -231,18 +236,19 @@ class _Writer:
         self._list(value, depth)
 
     def _set(self, value: Any, depth: int) -> None:
+        items = tuple(value)
         self._out.append(_head(6, SET if type(value) is set else FROZENSET))
-        self._out.append(_head(4, len(value)))
+        self._out.append(_head(4, len(items)))
         if not self._sort:
-            for item in value:
+            for item in items:
                 self.write(item, depth)
             return
-        items = []
-        for item in value:
+        written = []
+        for item in items:
             out: list[bytes | bytearray] = []
             _Writer(out, True).write(item, depth)
-            items.append(b"".join(out))
-        self._out += sorted(items)
+            written.append(b"".join(out))
+        self._out += sorted(written)
 
     def _complex(self, value: complex, depth: int) -> None:
         self._tagged(COMPLEX, [value.real, value.imag], depth)

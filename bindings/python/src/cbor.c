@@ -82,15 +82,16 @@ static bool write_dict(writer *writer, PyObject *dict, int depth) {
 
 static bool write_set(writer *writer, PyObject *set, int depth) {
   PyObject *items = PyObject_GetIter(set), *item;
+  Py_ssize_t count = PySet_Size(set), written = 0;
   int tag = PyFrozenSet_CheckExact(set) ? FROZENSET_TAG : SET_TAG;
   bool is_written = items && add_head(writer->text, TAGGED, (uint64_t)tag) &&
-                    add_head(writer->text, ARRAY, (uint64_t)PySet_Size(set));
-  while (is_written && (item = PyIter_Next(items))) {
+                    add_head(writer->text, ARRAY, (uint64_t)count);
+  for (; is_written && (item = PyIter_Next(items)); written++) {
     is_written = write_value(writer, item, depth);
     Py_DECREF(item);
   }
   Py_XDECREF(items);
-  return is_written && !PyErr_Occurred();
+  return is_written && !PyErr_Occurred() && written == count;
 }
 
 static bool write_bytes(writer *writer, int kind, const char *data, Py_ssize_t size) {
