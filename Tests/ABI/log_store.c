@@ -917,6 +917,20 @@ TEST(an_index_with_an_impossible_end_of_the_log_is_made_anew) {
   }
 }
 
+/* Another program may have changed any word of the index: also how many files have no entries. */
+TEST(a_log_with_an_impossible_number_of_files_without_entries_is_kept_up) {
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  fill_segments(directory.text, true);
+  uint64_t *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  index[104 / 8] = (uint64_t)1 << 63;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  while (index[104 / 8] != 0) (void)hutch_maintain(cache, HUTCH_SECOND);
+  CHECK_EQUAL(1500, CHECK_SOUND(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
 /* A process that may have few addresses maps a part of the log, and fills it. */
 TEST(a_log_without_a_limit_goes_on_where_addresses_end) {
 #ifdef HUTCH_SANITIZED

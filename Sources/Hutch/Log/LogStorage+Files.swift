@@ -275,7 +275,7 @@ extension LogStorage: FileStorage {
       guard content.orphans.isDone else { return true }
       if looseOfOthers != 0 && !content.hasSpared {
         // All that the dead have left has been found.
-        store.noteLoose(-looseOfOthers)
+        store.noteLoose(0 &- looseOfOthers)
         looseOfOthers = 0
       }
       return false
