@@ -67,7 +67,7 @@ extension LogStore {
     // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
     let sums = units.elements
     eachPage { page in
-      found.reached += LogStore.hashes(ofLevel: page.word.level)
+      found.reached &+= LogStore.hashes(ofLevel: page.word.level)
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
         let slot = page.base + i * 8
         let word = SlotWord(SharedWords.load(slot))
@@ -77,7 +77,7 @@ extension LogStore {
         guard let entry, entry.keySize > 0,
           find(entry.key, hash.entry(entry.key))?.slot == slot
         else {
-          found.report.damaged += 1
+          found.report.damaged &+= 1
           SharedWords.store(slot, emptied(slot, page).bits)
           continue
         }
@@ -86,13 +86,13 @@ extension LogStore {
             entry, hash.entry(entry.key),
             value: entry.hasFile ? entry.checksum : Checksum.xxh3(entry.value), entry.extended)
         {
-          found.report.damaged += 1
+          found.report.damaged &+= 1
         }
-        found.report.entries += 1
-        found.report.bytes += UInt64(entry.record.size)
-        found.live += entry.charge
-        found.files += entry.fileCharge
-        sums[Int(seat.number) & (IndexAt.seatCount - 1)] += entry.units
+        found.report.entries &+= 1
+        found.report.bytes &+= UInt64(entry.record.size)
+        found.live &+= entry.charge
+        found.files &+= entry.fileCharge
+        sums[Int(seat.number) & (IndexAt.seatCount - 1)] &+= entry.units
       }
     }
     return found
