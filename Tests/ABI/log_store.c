@@ -917,6 +917,52 @@ TEST(an_index_with_an_impossible_end_of_the_log_is_made_anew) {
   }
 }
 
+/* Puts and reads until the log has come round, and to the second quarter of the segment to which
+   the address at `head` leads. Returns how many puts have failed. */
+static uint32_t come_round(hutch_cache *disk, const uint64_t *head) {
+  uint32_t failed = 0;
+  char value[7];
+  size_t size;
+  for (uint32_t n = 0; n < 20000 || *head % 1024 / 256 != 1; n++) {
+    uint32_t often = n % 500 | 1u << 31;
+    if (hutch_put(disk, &n, sizeof n, KEY("a value"), NULL, NULL) != HUTCH_OK) failed++;
+    if (hutch_get_into(disk, &often, sizeof often, value, sizeof value, &size) != HUTCH_OK &&
+        hutch_put(disk, &often, sizeof often, KEY("a value"), NULL, NULL) != HUTCH_OK)
+      failed++;
+  }
+  return failed;
+}
+
+/* The table of segments has lost the one to which a stream of entries is appended: one put may
+   fail, and another segment begins. */
+TEST(a_log_goes_on_without_the_segment_that_it_appends_to) {
+  static const struct { off_t head, active; uint32_t policy; } streams[] = {
+      {256, 704, HUTCH_POLICY_ADAPTIVE}, {712, 736, HUTCH_POLICY_ADAPTIVE},
+      {256, 704, HUTCH_POLICY_LRU},
+  };
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+    options.disk_policy = streams[i].policy;
+    for (uint32_t lost = 0; lost < 2; lost++) {
+      hutch_cache *cache = open_cache(directory.text, &options);
+      hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+      char *index = map_file(in_directory(directory.text, "hutch-index").text,
+                             4096 + 65536 * 16);
+      uint64_t *head = (uint64_t *)(index + streams[i].head);
+      if (lost) {
+        CHECK(*head % 1024 / 256 == 1);
+        uint64_t number = *(uint64_t *)(index + streams[i].active);
+        *(uint64_t *)(index + 4096 + number % 65536 * 16) = 0;
+      }
+      CHECK(come_round(disk, head) <= lost);
+      hutch_cache_release(disk);
+      CHECK_OK(hutch_close(cache));
+    }
+    remove_tree(directory.text);
+  }
+}
+
 /* Another program may have changed any word of the index: also how many files have no entries. */
 TEST(a_log_with_an_impossible_number_of_files_without_entries_is_kept_up) {
   path directory = scratch("cache");

@@ -228,13 +228,17 @@ extension LogStore {
     return hasEnded
   }
 
-  /// The stream that a copy of so many units is appended to; nil: there is no room. `mayGrow`: a
+  /// The segment that a copy of so many units is appended to; nil: there is no room. `mayGrow`: a
   /// segment may be added for it.
-  private func target(_ units: UInt64, reserving: UInt64, mayGrow: Bool) -> LogStream? {
-    guard keptTarget == .kept else { return room(.new) >= units &+ reserving ? .new : nil }
-    if room(.kept) >= units { return .kept }
-    guard hasSpare || mayGrow || segmentCount < allowedSegments else { return nil }
-    return (try? begin(.kept)) != nil && room(.kept) >= units ? .kept : nil
+  private func target(_ units: UInt64, reserving: UInt64, mayGrow: Bool) -> SeatWord? {
+    guard keptTarget == .kept else {
+      return room(.new) >= units &+ reserving ? try? seatOfHead(.new) : nil
+    }
+    if room(.kept) >= units, let seat = try? seatOfHead(.kept) { return seat }
+    guard hasSpare || mayGrow || segmentCount < allowedSegments, (try? begin(.kept)) != nil,
+      room(.kept) >= units
+    else { return nil }
+    return try? seatOfHead(.kept)
   }
 
   /// Whether the policy keeps an entry that the cleaner has come to.
@@ -319,10 +323,10 @@ extension LogStore {
 
   private func move(
     _ entry: LogEntry.Head, _ slot: UnsafeMutableRawPointer, _ hash: UInt64, _ uses: UInt64,
-    to target: LogStream, cleaned: (LogStream, LogAddress), isShare: Bool
+    to seat: SeatWord, cleaned: (LogStream, LogAddress), isShare: Bool
   ) {
+    let target: LogStream = seat.isKept ? .kept : .new
     let address = words.load(target.head)
-    guard let seat = seat(of: address) else { return }
     let units = copy(entry, of: cleaned.0, to: seat, address)
     var redo = RedoRecord(words)
     redo.setInPlace(slot - words.base, SlotWord(hash, address, uses: uses).bits)

@@ -223,6 +223,20 @@ extension LogStore {
     try appendBeginning(stream)
   }
 
+  /// The place of the active segment. If the table has lost it, there is no active segment from
+  /// here on, and what is appended next begins another one.
+  @inline(never)
+  func seatOfHead(_ stream: LogStream) throws(Failure) -> SeatWord {
+    if let seat = seat(of: words.load(stream.head)), seat.isKept == (stream == .kept) {
+      return seat
+    }
+    var redo = RedoRecord(words)
+    if stream == .new { redo.set(IndexAt.last, end) }
+    redo.set(stream.head, 0)
+    redo.commit()
+    throw Failure(.corrupt, "the log's head is in no segment")
+  }
+
   /// Whether the active segment has not even its first entry.
   func isBeginning(_ stream: LogStream) -> Bool {
     let head = words.load(stream.head)
@@ -233,9 +247,7 @@ extension LogStore {
   /// there until the table says otherwise, so it is not part of the step that changes the table.
   func appendBeginning(_ stream: LogStream) throws(Failure) {
     let address = words.load(stream.head)
-    guard let seat = seat(of: address) else {
-      throw Failure(.corrupt, "the log's head is in no segment")
-    }
+    let seat = try seatOfHead(stream)
     let end = stream == .new ? words.load(IndexAt.last) : 0
     let units = writePair(.beginning, end, words.load(IndexAt.floor), seat, address)
     words.store(stream.head, address &+ units)
@@ -310,7 +322,7 @@ extension LogStore {
 
   /// Gives up what is more than there may be, or is after `pages` more pages of the index.
   func shrink(addingPages pages: UInt64 = 0, at now: Int64) {
-    while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) + pages) {
+    while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) &+ pages) {
       if hasSpare {
         giveUpSpare()
       } else if clean(reserving: segmentUnits, at: now) == .atEnd && !release(asSpare: false) {

@@ -236,9 +236,7 @@ extension LogStore {
 
     let (slot, uses) = try slot(for: match, hash, at: moment)
     let address = words.load(IndexAt.head)
-    guard let seat = seat(of: address) else {
-      throw Failure(.corrupt, "the log's head is in no segment")
-    }
+    let seat = try seatOfHead(.new)
     let start = memory(seat, address)
     let isLarge = value.count >= LogPages.pageSize
     let isWritten =
@@ -366,7 +364,7 @@ extension LogStore {
       }
       let slot = isRebuilding && match == nil ? try slotForNew(hash, at: moment).slot : nil
       let address = words.load(IndexAt.head)
-      guard let seat = seat(of: address) else { throw Failure(.corrupt, "") }
+      let seat = try seatOfHead(.new)
       if isOfPassed { return appendPassed(seat, address) }
       var record = Record()
       record.created = moment.time
