@@ -245,6 +245,33 @@ def test_an_interrupt_just_before_a_callback_is_not_lost(directory, call, interr
             # Before, the handler runs within the callback's try block.
 
 
+@pytest.mark.skipif(_accelerator.module is None, reason="it has these calls")
+@pytest.mark.parametrize("place", ["memory", "directory"])
+def test_an_interrupt_ends_a_call_for_many_keys(directory, place, interruptible):
+    """The accelerator's loops look for a signal, as each step of Python's would."""
+    keys = [f"key-{number}" for number in range(20_000)]
+    values = [b"value"] * len(keys)
+    with hutch.Cache(directory if place == "directory" else None) as cache:
+        put_all = functools.partial(cache._put_all, keys, values, None)
+        assert put_all()
+        for call in (
+            functools.partial(cache._all_keys, None, 0, None),
+            functools.partial(cache._placed_keys, b"", 0, None),
+            put_all,
+        ):
+            if call is put_all:
+                cache.clear()
+            results = []
+            with pytest.raises(KeyboardInterrupt):
+                # No function of Python runs between these two.
+                steps = [functools.partial(_thread.interrupt_main), call]
+                results.extend(map(functools.partial.__call__, steps))
+                str.upper(os.fsdecode(b""))
+            assert results == [None]
+        assert 0 < len(cache) < len(keys)
+        assert put_all() and len(cache._all_keys(None, 0, None)) == len(cache) == len(keys)
+
+
 def test_an_interrupt_just_before_any_callback_is_not_lost(interruptible):
     """The same with the functions that ctypes calls, which the package has without the accelerator."""
     calls = []

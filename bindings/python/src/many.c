@@ -118,7 +118,7 @@ static bool tell(const part *part, hutch_batch *batch, PyObject *all, PyObject *
   return answer != NULL;
 }
 
-/* Stores a part, which is empty afterwards. False: an exception. */
+/* Stores a part, which is empty afterwards. False: an exception, perhaps of a signal's handler. */
 static bool put_part(fast *self, part *part, const hutch_put_options *options, PyObject *keys,
                      PyObject *failed) {
   hutch_batch *batch = NULL;
@@ -127,7 +127,8 @@ static bool put_part(fast *self, part *part, const hutch_put_options *options, P
   status = hutch.put_many(self->cache, part->keys, part->key_sizes, part->data, part->sizes,
                           (size_t)part->count, options, &batch);
   Py_END_ALLOW_THREADS
-  bool is_good = is_fine(self, status) && tell(part, batch, keys, failed);
+  bool is_good = is_fine(self, status) && tell(part, batch, keys, failed) &&
+                 PyErr_CheckSignals() == 0;
   hutch.batch_release(batch);
   part->count = 0;
   return is_good;

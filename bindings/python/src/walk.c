@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So many entries are collected without the GIL, before their objects are made with it. */
-enum { TOGETHER = 256 };
+/* So many entries are collected without the GIL, before their objects are made with it; or, where
+   all of them are collected before that, between two looks for a signal. */
+enum { TOGETHER = 256, FAR_TOGETHER = 16384 };
 
 /* What a walk collects beside the keys: nothing, the extended data, or the sizes of the values. */
 enum { KEYS_ALONE, WITH_EXTENDED, WITH_SIZES };
@@ -37,10 +38,9 @@ static void page_add(page *page, const void *data, size_t size) {
   page->size += size;
 }
 
-/* Steps to the next entries, `most` at most. Without the GIL. HUTCH_NOT_FOUND: these are the last
-   ones. */
+/* Adds the next entries to the page, `most` at most. Without the GIL. HUTCH_NOT_FOUND: these are
+   the last ones. */
 static hutch_status collect(hutch_cursor *cursor, long wanted, Py_ssize_t most, page *page) {
-  page->size = 0;
   for (Py_ssize_t i = 0; i < most && !page->is_cut; i++) {
     const void *key;
     size_t size;
@@ -117,12 +117,12 @@ static bool walk_begin(fast *self, bool is_ordered, unsigned long order, walk *w
   return is_fine(self, walk->status);
 }
 
-/* Collects the next page. False: an exception, or no memory, which the page knows. */
+/* Collects more of the page. False: an exception, perhaps of a signal's handler. */
 static bool walk_on(fast *self, long wanted, Py_ssize_t most, walk *walk) {
   Py_BEGIN_ALLOW_THREADS
   walk->status = collect(walk->cursor, wanted, most, &walk->page);
   Py_END_ALLOW_THREADS
-  return is_fine(self, walk->status);
+  return is_fine(self, walk->status) && PyErr_CheckSignals() == 0;
 }
 
 static void walk_end(walk *walk) {
@@ -149,6 +149,7 @@ PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count
   bool is_good = walk_begin(self, is_ordered, order, &walk);
   while (is_good && walk.status == HUTCH_OK && most > 0) {
     Py_ssize_t next = most < TOGETHER ? most : TOGETHER;
+    walk.page.size = 0;
     is_good = walk_on(self, wanted, next, &walk) &&
               append_all(list, &walk.page, wanted, arguments[2]);
     most -= next;
@@ -231,7 +232,10 @@ PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t co
   }
   walk walk;
   PyObject *both = NULL;
-  if (walk_begin(self, false, 0, &walk) && walk_on(self, WITH_EXTENDED, PY_SSIZE_T_MAX, &walk)) {
+  bool is_good = walk_begin(self, false, 0, &walk);
+  while (is_good && walk.status == HUTCH_OK && !walk.page.is_cut)
+    is_good = walk_on(self, WITH_EXTENDED, FAR_TOGETHER, &walk);
+  if (is_good) {
     placed *all;
     size_t found;
     Py_BEGIN_ALLOW_THREADS
