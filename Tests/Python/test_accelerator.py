@@ -920,6 +920,27 @@ def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):
                 cache._placed_keys(*wrong)
 
 
+@pytest.mark.skipif(IS_PURE, reason="without the accelerator no list is made in C")
+def test_the_function_of_rare_keys_sees_no_list_with_empty_places():
+    """gc.get_objects gives every list to any code, which crashes if it copies one with a NULL."""
+    from hutch.diskcache._record import RecordForms
+
+    seen = []
+
+    def look(data):
+        lists = [each for each in gc.get_objects() if type(each) is list]
+        seen.append(sum(len(each) - len(gc.get_referents(each)) for each in lists))
+        return key_from_bytes(data)
+
+    with hutch.Cache() as cache:
+        cache._forms = RecordForms()
+        cache._keep_pairs()
+        for number in range(5):
+            cache[number] = b"data", b"f:" + number.to_bytes(8, sys.byteorder)
+        assert cache._placed_keys(b"f:", 2, look) == (list(range(5)), list(range(5)))
+    assert seen == [0] * 5
+
+
 def test_pairs_are_values_with_their_extended_data(tmp_path):
     """As hutch.diskcache stores them: a tuple is the bytes and the extended data."""
     from hutch.diskcache._record import RecordForms

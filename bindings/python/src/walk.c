@@ -202,17 +202,18 @@ static placed *in_order(const page *page, const char *form, size_t form_size, si
 /* The keys and the numbers in this order. NULL: an exception. */
 static PyObject *keys_and_numbers(const page *page, const placed *all, size_t count,
                                   PyObject *others) {
-  PyObject *keys = PyList_New((Py_ssize_t)count), *numbers = PyList_New((Py_ssize_t)count);
+  PyObject *keys = PyList_New(0), *numbers = PyList_New(0);
   bool is_good = keys && numbers;
   for (size_t i = 0; is_good && i < count; i++) {
     head head;
     memcpy(&head, page->data + all[i].at, sizeof head);
     PyObject *key = key_object(page->data + all[i].at + sizeof head, head.key_size, others);
     PyObject *number = key ? PyLong_FromUnsignedLongLong(all[i].number) : NULL;
-    /* A list that failed in the middle has NULL in its rest, which is allowed. */
-    is_good = key && number;
-    if (key) PyList_SetItem(keys, (Py_ssize_t)i, key);
-    if (number) PyList_SetItem(numbers, (Py_ssize_t)i, number);
+    /* A list with places that are still NULL would be seen by `others`, through gc. */
+    is_good = key && number && PyList_Append(keys, key) == 0 &&
+              PyList_Append(numbers, number) == 0;
+    Py_XDECREF(key);
+    Py_XDECREF(number);
   }
   PyObject *both = is_good ? PyTuple_Pack(2, keys, numbers) : NULL;
   Py_XDECREF(keys);
