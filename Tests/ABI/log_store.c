@@ -893,33 +893,6 @@ TEST(a_damaged_index_is_made_whole_while_it_is_in_use) {
   }
 }
 
-/* A word of the table leads some keys to no page: a wrong one, or one where there was none. */
-TEST(a_wrong_word_of_the_table_of_pages_keeps_no_key_away) {
-  path directory = scratch("cache");
-  hutch_options options = small_log_options();
-  uint64_t words = 2;
-  for (uint64_t i = 2; i < 2 * words; i++) {
-    fill_segments(directory.text, true);
-    char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096 * 300);
-    uint64_t top = *(uint64_t *)(index + 352);
-    words = (uint64_t)1 << top;
-    *(uint64_t *)(index + 4096 + 65536 * 16 + i / 2 % words * 8) =
-        i % 2 ? 1 : (top + 2) << 32 | 2;
-    hutch_cache *cache = open_cache(directory.text, &options);
-    for (uint32_t key = 2000; key < 2100; key++)
-      CHECK_OK(hutch_put(cache, &key, sizeof key, "more", 4, NULL, NULL));
-    CHECK(report_of(cache, HUTCH_CHECK_QUICK).manifest <= 1);
-    CHECK_EQUAL(1600, CHECK_SOUND(cache));
-    for (uint32_t key = 0; key < 1500; key++)
-      CHECK_OK(hutch_contains(cache, &key, sizeof key));
-    CHECK_OK(hutch_close(cache));
-    cache = open_cache(directory.text, &options);
-    CHECK_EQUAL(1600, CHECK_SOUND(cache));
-    CHECK_OK(hutch_close(cache));
-    remove_tree(directory.text);
-  }
-}
-
 /* Whatever call needs the end of the log first: an index with an impossible one does not count. */
 TEST(an_index_with_an_impossible_end_of_the_log_is_made_anew) {
   static const uint64_t ends[] = {0, 1, ~(uint64_t)0}, none = 0;

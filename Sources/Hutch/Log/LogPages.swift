@@ -230,20 +230,11 @@ extension LogStore {
   /// not to be believed.
   private static let mostHoles = 1024
 
-  /// The page of the hashes that end with the `top` bits of a number; nil: some lead to none.
-  func page(ofNumber number: Int) -> SlotPage? {
-    guard let page = page(for: UInt64(number) << 12), page.word.level <= top else { return nil }
-    return page
-  }
-
   /// Gives each hash that leads to no page an empty one.
   func fillHoles() throws(Failure) {
     let top = top
     var left = LogStore.mostHoles
-    for number in 0..<1 << top where page(ofNumber: number) == nil {
-      // The word may hide the page of a lower level.
-      words.store(PageWord.offset(number), 0)
-      if page(ofNumber: number) != nil { continue }
+    for number in 0..<1 << top where page(for: UInt64(number) << 12) == nil {
       let page = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
       left -= 1
       guard left >= 0, page < mostPages else {

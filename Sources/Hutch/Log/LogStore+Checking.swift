@@ -31,14 +31,15 @@ extension LogStore {
     let found = verifySlots(units: &units, readsValues: readsValues)
     var report = found.report
     let misplaced = misplacedSegments()
-    let hasHoles = !hasAllPages
-    report.manifest = misplaced + (hasHoles ? 1 : 0)
+    report.manifest = misplaced + (found.reached == IndexAt.mostPages ? 0 : 1)
     var isWhole = misplaced == 0
-    if isWhole && hasHoles {
+    if isWhole && found.reached != IndexAt.mostPages {
       // Before the keys have a page: after a kill the next check does the rest.
       try rebuildInPlace()
       try? fillHoles()
-      isWhole = hasAllPages
+      var reached = 0
+      eachPage { reached += LogStore.hashes(ofLevel: $0.word.level) }
+      isWhole = reached == IndexAt.mostPages
     }
     // What cannot be set right here is made anew by the next opening that is alone.
     if !isWhole { words.store(IndexAt.recovering, 1) }
@@ -46,15 +47,8 @@ extension LogStore {
     return report
   }
 
-  /// Whether each hash leads to a page, and to one alone.
-  private var hasAllPages: Bool {
-    var reached = 0
-    for number in 0..<1 << top {
-      guard let page = page(ofNumber: number) else { return false }
-      if page.number == number { reached &+= 1 << (IndexAt.highestTop &- page.word.level) }
-    }
-    return reached == IndexAt.mostPages
-  }
+  /// How many hashes lead to a page: each does, or puts of its keys fail.
+  private static func hashes(ofLevel level: Int) -> Int { 1 << (IndexAt.highestTop - level) }
 
   /// What the slots name.
   private struct Found {
@@ -62,6 +56,8 @@ extension LogStore {
     /// The bytes of the entries, and of their content files.
     var live: UInt64 = 0
     var files: UInt64 = 0
+    /// How many hashes lead to a page.
+    var reached = 0
   }
 
   /// Looks through all slots, and empties those that name no entry that a lookup would find.
@@ -71,6 +67,7 @@ extension LogStore {
     // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
     let sums = units.elements
     eachPage { page in
+      found.reached &+= LogStore.hashes(ofLevel: page.word.level)
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
         let slot = page.base + i * 8
         let word = SlotWord(SharedWords.load(slot))
@@ -129,7 +126,8 @@ extension LogStore {
   func eachPage(_ visit: (SlotPage) -> Void) {
     for number in 0..<1 << top {
       let word = PageWord(words.load(PageWord.offset(number)))
-      if word != .none, let page = page(ofNumber: number), page.number == number {
+      // Any hash that ends with the page's number leads to the page.
+      if word != .none, let page = page(for: UInt64(number) << 12), page.number == number {
         visit(page)
       }
     }
