@@ -94,11 +94,19 @@ def own_key(key: Any) -> Any:
         return _EMPTY
     if not isinstance(key, (str, bytes)) or len(key) <= _KEPT:
         return key
-    raw = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
-    if len(raw) <= _LONGEST:
+    if len(_raw(key)) <= _LONGEST:
         return key
-    digest = sha256(raw).hexdigest()
-    return key[:_KEPT] + digest if isinstance(key, str) else key[:_KEPT] + digest.encode()
+    return shortened(key, _KEPT)
+
+
+def shortened(key: Any, kept: int) -> Any:
+    """The beginning of a text or of bytes, and the digest of the whole."""
+    digest = sha256(_raw(key)).hexdigest()
+    return key[:kept] + (digest if isinstance(key, str) else digest.encode())
+
+
+def _raw(key: str | bytes) -> bytes:
+    return key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
 
 
 def stored(call: Callable[..., bool], *args: Any, **options: Any) -> bool:

@@ -18,12 +18,11 @@ from __future__ import annotations
 import io
 import warnings
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from .._cache import Cache
 from .._files import Writer
-from ._backing import needs, open_cache
+from ._backing import needs, open_cache, shortened
 
 try:
     from joblib import register_store_backend
@@ -110,7 +109,8 @@ def _short(name: str) -> str:
     """A part of a path; its beginning and its digest, if it is longer than in any file system."""
     if len(name) <= _LONGEST:
         return name
-    return name[:_KEPT] + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    short: str = shortened(name, _KEPT)
+    return short
 
 
 class _Pieces(io.RawIOBase):
