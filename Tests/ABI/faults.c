@@ -741,7 +741,6 @@ TEST(a_value_whose_file_cannot_be_read_stays) {
     }
 }
 
-/* A read extends an entry's life, whatever becomes of the first attempt to write its time down. */
 /* The put removes the older value from disk. */
 TEST(a_put_for_memory_alone_says_why_the_disk_keeps_the_older_value) {
   static const int codes[] = {ENOSPC, EIO};
@@ -768,6 +767,7 @@ TEST(a_put_for_memory_alone_says_why_the_disk_keeps_the_older_value) {
   }
 }
 
+/* A read extends an entry's life, whatever becomes of the first attempt to write its time down. */
 TEST(a_time_of_a_read_that_cannot_be_written_is_kept) {
   path directory = scratch("cache");
   test_clock clock = {0};

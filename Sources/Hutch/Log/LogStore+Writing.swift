@@ -89,7 +89,7 @@ extension LogStore {
       try carryOut(&write, checksum, at: moment)
     } catch {
       write.failure = error
-      write.outcome = error.status == .noSpace ? .noSpace : .failed
+      write.outcome = TierOutcome(of: error)
       // No read may return an older value than one that could not be stored.
       if write.kind == .put, hasBegun {
         remove(write.key, write.hash, find(write.key, write.hash), at: moment)
