@@ -98,14 +98,19 @@ extension Cache {
 
   /// Memory has carried out a write. `had`: the version of the entry that it had of the key, or 0.
   /// Where processes share, that may have been a copy that counted no more, or an older entry than
-  /// that of a write which is not decided yet: it is told at once, before that write is. A dirty
-  /// entry that `postPending` saw in memory may have gone into the queue since. The stripe is held.
+  /// that of a write which is not decided yet, or whose decision memory has yet to carry out: it is
+  /// told at once, before that write is. A dirty entry that `postPending` saw in memory may have
+  /// gone into the queue since. `replaced`: the version that the store found, if it has decided;
+  /// nil: the write's part in memory came first. The stripe is held.
   func noteCarriedOut(
-    _ pending: Events.Pending?, had: UInt64, _ key: Bytes, _ hash: UInt64, at moment: Moment
+    _ pending: Events.Pending?, had: UInt64, replaced: UInt64? = nil, _ key: Bytes, _ hash: UInt64,
+    at moment: Moment
   ) {
     guard let pending else { return }
     let isSeen = had != 0 && had == pending.goneVersion
-    pending.wasInMemory = isSeen && order.newestUndecided(Stripes.index(of: hash)) == nil
+    pending.wasInMemory =
+      isSeen && had == replaced ?? had
+      && order.newestUndecided(Stripes.index(of: hash)) == nil
     // A read may have brought the entry of a put into memory before.
     if had != 0 && had != pending.version && !pending.wasInMemory {
       let cause = isSeen ? pending.goneCause : .replaced
@@ -115,6 +120,19 @@ extension Cache {
     else { return }
     let below = (try? infoBelow(key, hash, at: moment, storage)) ?? nil
     pending.wasOnDisk = below != nil
+  }
+
+  /// A removal has taken memory's copy. The copy is told at once, and so before any newer write of
+  /// the key, if the event of the removal has not got it: the copy did not count at that moment, as
+  /// a commit was under way. `isNewest`: false if a newer entry, which the store has yet to decide,
+  /// may be in the lane already.
+  @inline(never)
+  func noteTaken(_ copy: UnownedBlock?, by pending: Events.Pending?, isNewest: Bool = true) {
+    guard let copy, let pending else { return }
+    pending.wasInMemory = isNewest && copy.version == pending.goneVersion
+    if pending.wasInMemory { return }
+    events.postRemoval(
+      copy.retained(), hasValue: true, .removed, .memory, pending.lane, isAnnounced: true)
   }
 
   /// Whether the commit of a write has removed from the store what the write's event says, or may

@@ -199,8 +199,7 @@ extension Cache {
   func putInMemory(_ put: inout SubmittedPut, at moment: Moment, isBacked: Bool) -> Bool {
     do throws(Failure) {
       let stored = try memory.put(put.entry.retained(), put.hash, at: moment, isBacked: isBacked)
-      noteCarriedOut(
-        put.pending, had: stored.existing, put.entry.key, put.hash, at: moment)
+      noteCarriedOut(in: put, had: stored.existing, at: moment)
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
@@ -210,13 +209,18 @@ extension Cache {
     }
   }
 
+  private func noteCarriedOut(in put: borrowing SubmittedPut, had: UInt64, at moment: Moment) {
+    noteCarriedOut(
+      put.pending, had: had, replaced: put.isUndecided ? put.write.result.existing : nil,
+      put.entry.key, put.hash, at: moment)
+  }
+
   /// Drops the entry that memory has of a put's key, if the entry meets the condition.
   func dropFromMemory(
     _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always
   ) {
     let copy = memory.remove(put.entry.key, put.hash, at: moment, condition: condition)
-    noteCarriedOut(
-      put.pending, had: copy.unowned?.version ?? 0, put.entry.key, put.hash, at: moment)
+    noteCarriedOut(in: put, had: copy.unowned?.version ?? 0, at: moment)
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
   }
 

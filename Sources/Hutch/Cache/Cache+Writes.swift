@@ -119,15 +119,8 @@ extension Cache {
       }
       let pending = postPending(key, hash, adding: nil, replacing: nil, at: moment)
       let block = memory.remove(key, hash, at: moment, condition: condition)
-      // A put of a newer entry that the store has yet to decide is in its lane already. The entry
-      // is told at once, and so before it.
-      let isTold = pending != nil && order.newestUndecided(stripe) != nil
-      if isTold, let gone = block.unowned {
-        events.postRemoval(
-          gone.retained(), hasValue: true, .removed, .memory, stripe, isAnnounced: true)
-      }
+      noteTaken(block.unowned, by: pending, isNewest: order.newestUndecided(stripe) == nil)
       order.stripes.unlock(stripe)
-      pending?.wasInMemory = block != nil && !isTold
       events.resolve(pending, leftDisk: false)
       return block
     }
@@ -344,7 +337,7 @@ extension Cache {
     var isThere = removal.hasTaken || result.existing != 0
     if condition.isOfCaller && !result.isUnmet, let key = removal.write.entry?.key {
       let copy = memory.remove(key, removal.write.hash, at: clock.moment(), condition: condition)
-      removal.pending?.wasInMemory = copy != nil
+      noteTaken(copy.unowned, by: removal.pending)
       // Where processes share, memory may have lost the copy since the store's decision, of which
       // the listener has been told: the removal has found it all the same.
       isThere = copy != nil || coherence != nil && isThere
