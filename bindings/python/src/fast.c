@@ -191,14 +191,27 @@ static COLD int contains_on_disk(fast *self, const key *key) {
   return is_fine(self, status) ? status == HUTCH_OK : -1;
 }
 
-static int fast_contains(fast *self, PyObject *name) {
+/* Of a key of another kind, or where memory is not all of the cache. */
+static COLD int contains_anyhow(fast *self, PyObject *name) {
   key key;
-  if (RARELY(!is_attached(self))) return -1;
-  if (RARELY(!key_of_any(name, &key))) return contains_slowly(self, name);
+  PyErr_Clear(); /* of surrogates, which key_of judges */
+  if (!is_attached(self)) return -1;
+  if (!key_of(name, &key)) return contains_slowly(self, name);
   if (!self->is_in_memory) return contains_on_disk(self, &key);
   hutch_status status = hutch.contains(self->cache, key.data, key.size);
+  return is_fine(self, status) ? status == HUTCH_OK : -1;
+}
+
+/* A hit needs no struct key. is_in_memory says that the object is attached. */
+static int fast_contains(fast *self, PyObject *name) {
+  Py_ssize_t size;
+  const char *data;
+  if (RARELY(!PyUnicode_CheckExact(name) || !self->is_in_memory || !self->state->complete) ||
+      RARELY(!(data = PyUnicode_AsUTF8AndSize(name, &size))) || RARELY(size == 0))
+    return contains_anyhow(self, name);
+  hutch_status status = hutch.contains(self->cache, data, (size_t)size);
   if (status == HUTCH_OK) return 1;
-  return is_fine(self, status) ? 0 : -1;
+  return RARELY(status != HUTCH_NOT_FOUND) && !is_fine(self, status) ? -1 : 0;
 }
 
 static Py_ssize_t fast_length(fast *self) {

@@ -194,7 +194,7 @@ bool key_of(PyObject *object, key *key);
 /* key_of, for the commonest keys a part of its caller. */
 static inline bool key_of_any(PyObject *object, key *key) {
   Py_ssize_t size;
-  if (!PyUnicode_CheckExact(object)) return key_of(object, key);
+  if (RARELY(!PyUnicode_CheckExact(object))) return key_of(object, key);
   key->data = PyUnicode_AsUTF8AndSize(object, &size);
   key->size = (size_t)size;
   /* NULL, with an exception that key_of clears: surrogates. */
