@@ -64,6 +64,19 @@ def test_cookies_redirects_and_streams_are_those_of_httpx(client, origin, server
         assert b"".join(response.iter_bytes()) == b"packed " * 1000
 
 
+def test_a_stored_response_replaces_no_cookie(client, origin):
+    client.get(origin.url + "/page/httpx")
+    client.get(origin.url + "/login")
+    client.cookies.delete("other")
+    page = client.get(origin.url + "/page/httpx")
+    assert page.extensions["from_cache"]
+    assert dict(client.cookies) == {"user": "new", "other": "1"}
+    # What the server sends when it confirms a response is new.
+    first = client.get(origin.url + "/tag").cookies["n"]
+    again = client.get(origin.url + "/tag")
+    assert again.extensions["from_cache"] and client.cookies["n"] == str(int(first) + 1)
+
+
 def test_failures_are_those_of_httpx(client, origin, server):
     with pytest.raises(httpx.ConnectError):
         client.get(server("own", "/hello.txt"))

@@ -16,16 +16,34 @@ from hutch.frameworks.requests import HutchAdapter
 
 
 class Handler(BaseHTTPRequestHandler):
-    """/gzip is compressed and /fresh fresh for a minute; /cookie sets cookies; /cut ends early."""
+    """/gzip is compressed and /fresh fresh for a minute; /cookie sets cookies; /cut ends early.
+
+    /page/NAME is fresh and sets cookies; /tag is confirmed, and sets the number of the request.
+    """
 
     def do_GET(self):
         self.server.count += 1
+        if self.headers.get("If-None-Match"):
+            self.send_response(304)
+            self.send_header("Set-Cookie", f"n={self.server.count}; Path=/")
+            return self.end_headers()
         body = gzip.compress(b"packed " * 1000) if self.path == "/gzip" else b"plain"
         self.send_response(200)
         if self.path == "/gzip":
             self.send_header("Content-Encoding", "gzip")
         if self.path in ("/fresh", "/gzip"):
             self.send_header("Cache-Control", "max-age=60")
+        if self.path.startswith("/page/"):
+            self.send_header("Cache-Control", "max-age=60")
+            self.send_header("Set-Cookie", "user=old; Path=/")
+            self.send_header("Set-Cookie", "other=1; Path=/")
+        if self.path == "/login":
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Set-Cookie", "user=new; Path=/")
+        if self.path == "/tag":
+            self.send_header("Cache-Control", "no-cache")
+            self.send_header("ETag", '"1"')
+            self.send_header("Set-Cookie", f"n={self.server.count}; Path=/")
         if self.path == "/cookie":
             self.send_header("Set-Cookie", "a=1")
             self.send_header("Set-Cookie", "b=2; Path=/")
@@ -116,6 +134,19 @@ def test_cookies_and_redirects_are_those_of_requests(session, origin, server):
     assert [each.status_code for each in moved.history] == [302, 302]
     stay = session.get(server("wire", "/steps?n=1"), allow_redirects=False)
     assert stay.is_redirect and "location" in stay.headers
+
+
+def test_a_stored_response_replaces_no_cookie(session, origin):
+    session.get(origin.url + "/page/requests")
+    session.get(origin.url + "/login")
+    del session.cookies["other"]
+    page = session.get(origin.url + "/page/requests")
+    assert page.from_cache and "user=old" in page.headers["set-cookie"]
+    assert session.cookies.get_dict() == {"user": "new", "other": "1"}
+    # What the server sends when it confirms a response is new.
+    first = session.get(origin.url + "/tag").cookies["n"]
+    again = session.get(origin.url + "/tag")
+    assert again.from_cache and session.cookies["n"] == str(int(first) + 1)
 
 
 def test_failures_are_those_of_requests(session, origin, server):

@@ -362,3 +362,19 @@ def respond(kind: type[R], task: Task, is_streamed: bool) -> R:
     if not is_streamed:
         task.check(response)
     return response
+
+
+def pairs_for_jar(response: Response, sent: str | bytes) -> list[tuple[str, str]]:
+    """The headers of a response, for a client that keeps cookies itself and has sent these.
+
+    A stored response may be older than the cookies of the client. Unless a server has confirmed it
+    just now, it sets none that the client has.
+    """
+    pairs = list(response.headers.pairs)
+    told = response.headers.get_list("cache-status")
+    if not response.from_cache or "; fwd-status=" in told[-1]:
+        return pairs
+    cookies = sent.decode("latin-1") if isinstance(sent, bytes) else sent
+    names = {part.partition("=")[0].strip() for part in cookies.split(";")}
+    return [(name, value) for name, value in pairs
+            if name.lower() != "set-cookie" or value.partition("=")[0].strip() not in names]

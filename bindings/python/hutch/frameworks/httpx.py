@@ -27,7 +27,7 @@ from typing import Any
 from .. import http as hutch_http
 from .._http_async import AsyncResponse, AsyncSession
 from .._http_request import CacheMode, plain_request_of
-from .._http_response import Response
+from .._http_response import Response, pairs_for_jar
 from ._backing import needs
 
 try:
@@ -98,11 +98,14 @@ def _prepared(
                             body if has_body else None, timeout, cache_mode)
 
 
-def _response(response: Response, body: _Body | _AsyncBody) -> httpx.Response:
+def _response(
+    request: httpx.Request, response: Response, body: _Body | _AsyncBody
+) -> httpx.Response:
+    # httpx has one set of headers, from which it takes cookies too.
+    pairs = pairs_for_jar(response, request.headers.get("cookie", ""))
     return httpx.Response(
         response.status_code,
-        headers=[(name.encode("latin-1"), value.encode("latin-1"))
-                 for name, value in response.headers.pairs],
+        headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs],
         stream=body,
         extensions={"http_version": response.http_version.encode(),
                     "from_cache": response.from_cache})
@@ -128,7 +131,7 @@ class HutchTransport(httpx.BaseTransport):
                 *_prepared(request, request.read(), self._cache_mode), True)
         except hutch_http.HTTPError as error:
             raise _failure(error, request) from error
-        return _response(response, _Body(response, request))
+        return _response(request, response, _Body(response, request))
 
 
 class AsyncHutchTransport(httpx.AsyncBaseTransport):
@@ -147,4 +150,4 @@ class AsyncHutchTransport(httpx.AsyncBaseTransport):
                 *_prepared(request, await request.aread(), self._cache_mode), True)
         except hutch_http.HTTPError as error:
             raise _failure(error, request) from error
-        return _response(response, _AsyncBody(response, request))
+        return _response(request, response, _AsyncBody(response, request))

@@ -28,7 +28,7 @@ from typing import Any
 
 from .. import http as hutch_http
 from .._http_request import CacheMode, plain_request_of
-from .._http_response import Response
+from .._http_response import Response, pairs_for_jar
 from ._backing import needs
 
 try:
@@ -82,9 +82,9 @@ class _Body(io.RawIOBase):
 class _Original:
     """What requests asks a response of http.client for: the headers, where it finds cookies."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, sent: str | bytes) -> None:
         self.msg = http.client.HTTPMessage()
-        for name, value in response.headers.pairs:
+        for name, value in pairs_for_jar(response, sent):
             self.msg[name] = value
 
     def isclosed(self) -> bool:
@@ -166,5 +166,6 @@ def _raw(request: PreparedRequest, response: Response, is_streamed: bool) -> HTT
         reason=http.client.responses.get(response.status_code, ""),
         version={"HTTP/1.0": 10, "HTTP/1.1": 11, "HTTP/2": 20}.get(response.http_version, 30),
         version_string=response.http_version, preload_content=False, decode_content=False,
-        original_response=_Original(response),  # type: ignore[arg-type]
+        original_response=_Original(  # type: ignore[arg-type]
+            response, request.headers.get("Cookie", "")),
         request_method=request.method, request_url=request.url)
