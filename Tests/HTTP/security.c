@@ -292,6 +292,31 @@ TEST(challenges_are_answered_by_the_host) {
   end_session(session);
 }
 
+TEST(challenges_of_one_line_are_told_apart) {
+  static const struct { const char *path; const char *scheme; } rows[] = {
+      {"/basic?before=Negotiate%2C", "basic"},
+      {"/basic?before=Negotiate+YWJj%3D%3D%2C+", "basic"},
+      {"/basic?before=Bearer+realm%3D%22other%22%2C+error%3D%22a%2C+b%22%2C", "basic"},
+      {"/basic?behind=%2C+Bearer+realm%3D%22other%22", "basic"},
+      {"/basic?behind=%2C+charset%3D%22UTF-8%22%2CNTLM", "basic"},
+      {"/digest?before=Basic+realm%3D%22other%22%2C+", "digest"},
+      {"/basic?before=Basically+realm%3D%22other%22%2C", "basic"}};
+  hutch_http_session *session = new_session(NULL);
+  for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+    check_note(rows[index].path);
+    answers a = {.right_at = 1};
+    hutch_http_request request = get(url_of("wire", rows[index].path));
+    request.on_challenge = answer;
+    request.context = &a;
+    hutch_http_task *task = fetch(session, &request);
+    CHECK_EQUAL(200, response_of(task).code);
+    CHECK(strcmp(a.scheme, rows[index].scheme) == 0 && strcmp(a.realm, "safe") == 0);
+    hutch_http_task_release(task);
+  }
+  check_note(NULL);
+  end_session(session);
+}
+
 static int32_t stop_at_b(void *context, hutch_http_task *task, int32_t code, const char *url) {
   counts *c = context;
   CHECK(task != NULL);

@@ -77,13 +77,15 @@ def digest_of(request, send):
         if parts["response"] == wanted and parts["username"] == "ann":
             return respond(send, b"welcome " + request.body)
     respond(send, b"no", "401 Unauthorized",
-            'WWW-Authenticate: Digest realm="safe", qop="auth", nonce="0815", algorithm=MD5')
+            "WWW-Authenticate: " + request.query.get("before", "")
+            + 'Digest realm="safe", qop="auth", nonce="0815", algorithm=MD5')
 
 
 def basic(request, send):
     if request.get("authorization") == "Basic YW5uOnMzY3JldA==":  # ann:s3cret
         return respond(send, b"welcome " + request.body)
-    respond(send, b"no", "401 Unauthorized", 'WWW-Authenticate: Basic realm="safe"')
+    respond(send, b"no", "401 Unauthorized", "WWW-Authenticate: " + request.query.get("before", "")
+            + 'Basic realm="safe"' + request.query.get("behind", ""))
 
 
 def redirect(request, send):
@@ -198,6 +200,20 @@ def many_headers(request, send):
     send(b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000)
                                           for n in range(int(request.query["n"])))
          + b"Content-Length: 0\r\n\r\n")
+
+
+def short_headers(request, send):
+    """As many short lines as there is room for, or `n` of them. The response may be stored."""
+    line = request.query["line"].encode() + b"\r\n"
+    send(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Length: 4\r\nX-First: 1\r\n"
+         + line * int(request.query.get("n", 250000 // len(line))) + b"\r\nbody")
+
+
+def events(request, send):
+    """A first one, and none that follows."""
+    send(f"HTTP/1.1 200 OK\r\nContent-Type: {request.query['type']}\r\n\r\nfirst".encode())
+    time.sleep(PATIENCE)
+    return False
 
 
 def large(request, send):
@@ -338,6 +354,7 @@ BEHAVIOURS = {
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
     "/length": length, "/two_lengths": two_lengths, "/many_headers": many_headers, "/large": large,
+    "/short_headers": short_headers, "/events": events,
     "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes, "/mutated": mutated, "/flood": flood,
     "/say": say, "/set": set_resource, "/asked": asked, "/part": part,

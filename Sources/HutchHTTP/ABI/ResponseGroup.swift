@@ -82,8 +82,16 @@ public func hutch_http_task_header(
   value?.pointee = nil
   return withResponse(task) { (response, _) throws(Failure) in
     guard let name, let value else { throw .invalid("the name or the value is NULL") }
-    value.pointee = response.fields.value(of: name, skipping: index)
-    return value.pointee == nil ? .notFound : .done
+    var place = 0
+    var left = index
+    while let found = response.fields.next(name, &place) {
+      if left == 0 {
+        value.pointee = found
+        return .done
+      }
+      left -= 1
+    }
+    return .notFound
   }
 }
 

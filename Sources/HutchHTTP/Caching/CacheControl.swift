@@ -31,9 +31,8 @@ struct CacheControl {
 
   /// Of all headers of that name.
   init(_ fields: borrowing Fields) {
-    var index: UInt64 = 0
-    while let value = fields.value(of: literal("Cache-Control"), skipping: index) {
-      index += 1
+    var place = 0
+    while let value = fields.next(literal("Cache-Control"), &place) {
       add(value)
     }
   }

@@ -36,9 +36,8 @@ enum Selection {
   /// By the weak comparison.
   private static func hasTag(_ asked: borrowing Fields, _ stored: borrowing Fields) -> Bool {
     let tag = stored.value(of: "ETag").map { strong(bytes(of: $0)) }
-    var index: UInt64 = 0
-    while let value = asked.value(of: literal("If-None-Match"), skipping: index) {
-      index += 1
+    var place = 0
+    while let value = asked.next(literal("If-None-Match"), &place) {
       var members = ListReader(bytes(of: value))
       while let member = members.next() {
         if member.count == 1, member[0] == 0x2A { return true }

@@ -10,6 +10,9 @@ enum Storing {
     }
   }
 
+  /// The work for a response grows with the square of this. No server that means well sends more.
+  static var mostFields: Int { 1000 }
+
   /// The response to a GET may be stored. `control`: what decides about it; `asked`: what the
   /// request says.
   static func isAllowed(
@@ -22,7 +25,7 @@ enum Storing {
     guard response.code >= 200, response.code != 304, response.code != 407, response.code != 416,
       !asked.hasNoStore, isKnown || !control.mustUnderstand,
       !control.hasNoStore || control.mustUnderstand, !isShared || !control.isPrivate,
-      !variesAlways(response.fields)
+      !variesAlways(response.fields), response.fields.count <= mostFields
     else { return false }
     if isShared, hasAuthorization, !isForOthers(control) { return false }
     return control.isPublic || control.isPrivate || control.maxAge != nil
@@ -39,7 +42,7 @@ enum Storing {
   static func mayStay(_ stored: StoredResponse, isShared: Bool) -> Bool {
     let control = stored.control
     return (!control.hasNoStore || control.mustUnderstand) && !(isShared && control.isPrivate)
-      && !variesAlways(stored.fields)
+      && !variesAlways(stored.fields) && stored.fields.count <= mostFields
   }
 
   /// A response to POST answers a GET if it says how long, and for which URL: its own (RFC 9110,
@@ -67,37 +70,44 @@ enum Storing {
     _ source: borrowing Fields, to target: inout Fields, isShared: Bool
   ) throws(Failure) {
     let isLengthWrong = source.value(of: "Transfer-Encoding") != nil
-    for index in 0..<source.count
-    where !isOfConnection(source.name(index), source)
-      && !(isLengthWrong && Letters.areSame(source.name(index), "Content-Length"))
-      && !isWithheld(source.name(index), source, isShared)
-    {
-      try target.append(
-        name: bytes(of: source.name(index)), value: bytes(of: source.value(index)))
+    var named = try namesOfConnection(source)
+    try appendWithheld(source, isShared, to: &named)
+    for index in 0..<source.count {
+      let name = bytes(of: source.name(index))
+      if isOfConnection(name, named) { continue }
+      if isLengthWrong, Letters.areSame(name, "Content-Length") { continue }
+      try target.append(name: name, value: bytes(of: source.value(index)))
     }
   }
 
-  /// A directive names the header: `no-cache="a"`, or in a shared cache `private="a, b"` (sections
-  /// 5.2.2.4 and 5.2.2.7). Such a header answers no other request; the rest of the response may.
-  private static func isWithheld(
-    _ name: UnsafePointer<CChar>, _ fields: borrowing Fields, _ isShared: Bool
-  ) -> Bool {
-    fields.hasMember("Cache-Control") { member in
-      guard let equals = member.firstIndex(of: 0x3D) else { return false }
+  /// Appends what a directive names: `no-cache="a"`, or in a shared cache `private="a, b"`
+  /// (sections 5.2.2.4 and 5.2.2.7). Such a header answers no other request; the rest of the
+  /// response may.
+  private static func appendWithheld(
+    _ fields: borrowing Fields, _ isShared: Bool, to names: inout GrowingArray<Bytes>
+  ) throws(Failure) {
+    try fields.forEachMember("Cache-Control") { (member) throws(Failure) in
+      guard let equals = member.firstIndex(of: 0x3D) else { return }
       let directive = Bytes(rebasing: member[..<equals])
       guard Letters.areSame(directive, "no-cache")
         || (isShared && Letters.areSame(directive, "private"))
-      else { return false }
-      var names = ListReader(CacheControl.names(Bytes(rebasing: member[(equals + 1)...])))
-      while let one = names.next() {
-        if Letters.areSame(one, bytes(of: name)) { return true }
-      }
-      return false
+      else { return }
+      var list = ListReader(CacheControl.names(Bytes(rebasing: member[(equals + 1)...])))
+      while let name = list.next() { try names.append(name) }
     }
   }
 
+  /// The headers that Connection names. They are as long valid as `fields`.
+  private static func namesOfConnection(
+    _ fields: borrowing Fields
+  ) throws(Failure) -> GrowingArray<Bytes> {
+    var names = GrowingArray<Bytes>()
+    try fields.forEachMember("Connection") { (name) throws(Failure) in try names.append(name) }
+    return names
+  }
+
   private static func isOfConnection(
-    _ name: UnsafePointer<CChar>, _ fields: borrowing Fields
+    _ name: Bytes, _ named: borrowing GrowingArray<Bytes>
   ) -> Bool {
     func isNamed(_ own: StaticString) -> Bool { Letters.areSame(name, own) }
     if isNamed("Connection") || isNamed("Keep-Alive") || isNamed("Proxy-Connection")
@@ -107,7 +117,8 @@ enum Storing {
     {
       return true
     }
-    return fields.hasMember("Connection") { Letters.areSame($0, bytes(of: name)) }
+    for other in named.elements where Letters.areSame(other, name) { return true }
+    return false
   }
 
   /// The headers of a stored response after a validation (section 3.2): those of the 304 in place
@@ -121,14 +132,15 @@ enum Storing {
         || Letters.areSame(name, "Content-Range")
     }
     for index in 0..<stored.count
-    where isKept(stored.name(index)) || news.value(of: stored.name(index)) == nil {
+    where isKept(stored.name(index)) || !news.has(stored.name(index)) {
       // An age that came belongs to the response that had it.
       if Letters.areSame(stored.name(index), "Age") { continue }
       try all.append(
         name: bytes(of: stored.name(index)), value: bytes(of: stored.value(index)))
     }
+    let named = try namesOfConnection(news)
     for index in 0..<news.count
-    where !isKept(news.name(index)) && !isOfConnection(news.name(index), news) {
+    where !isKept(news.name(index)) && !isOfConnection(bytes(of: news.name(index)), named) {
       try all.append(name: bytes(of: news.name(index)), value: bytes(of: news.value(index)))
     }
     var result = Fields()

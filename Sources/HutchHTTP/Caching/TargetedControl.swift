@@ -15,10 +15,9 @@ extension CacheControl {
   /// Nil: there is no such header, it is empty or it is malformed (RFC 9213, section 2.2).
   private init?(targeted fields: borrowing Fields) {
     self.init()
-    var index: UInt64 = 0
+    var place = 0
     // The lines are one dictionary; none of them may end within a member.
-    while let value = fields.value(of: literal("CDN-Cache-Control"), skipping: index) {
-      index += 1
+    while let value = fields.next(literal("CDN-Cache-Control"), &place) {
       var members = DictionaryReader(bytes(of: value))
       while let member = members.next() { add(member) }
       if members.isMalformed { return nil }

@@ -40,13 +40,13 @@ struct Fields: ~Copyable {
     try block.append(0)
   }
 
-  /// Control characters in the last value become spaces (RFC 9110, section 5.5), so that none ends
-  /// a line where the value is sent or printed.
+  /// Control characters in the last bytes of the last value become spaces (RFC 9110, section 5.5),
+  /// so that none ends a line where the value is sent or printed.
   @_optimize(speed)
-  mutating func cleanLast() {
+  mutating func cleanLast(_ count: Int) {
     guard places.count > 0 else { return }
     let bytes = block.elements
-    for index in places[places.count - 1].value..<(bytes.count - 1) {
+    for index in (bytes.count - 1 - count)..<(bytes.count - 1) {
       let byte = bytes[index]
       if (byte < 0x20 && byte != 0x09) || byte == 0x7F { bytes[index] = 0x20 }
     }
@@ -65,23 +65,43 @@ struct Fields: ~Copyable {
     UnsafeRawPointer(block.elements.baseAddress! + offset).assumingMemoryBound(to: CChar.self)
   }
 
-  /// The value of a header by name; `skipping` so many of that name.
-  func value(of name: UnsafePointer<CChar>, skipping: UInt64 = 0) -> UnsafePointer<CChar>? {
-    var left = skipping
-    for index in 0..<count where Letters.areSame(self.name(index), name) {
-      if left == 0 { return value(index) }
-      left -= 1
+  /// The value of the first header of a name from the index `place` on, which becomes the index
+  /// behind it: a loop over all headers of a name looks at each header once.
+  func next(_ name: UnsafePointer<CChar>, _ place: inout Int) -> UnsafePointer<CChar>? {
+    let wanted = bytes(of: name)
+    while place < count {
+      place += 1
+      if Letters.areSame(bytes(of: self.name(place - 1)), wanted) { return value(place - 1) }
     }
     return nil
   }
 
-  func value(of name: StaticString) -> UnsafePointer<CChar>? { value(of: literal(name)) }
+  /// The value of a header by name: of the first one.
+  func value(of name: StaticString) -> UnsafePointer<CChar>? {
+    var place = 0
+    return next(literal(name), &place)
+  }
+
+  func has(_ name: UnsafePointer<CChar>) -> Bool {
+    var place = 0
+    return next(name, &place) != nil
+  }
+
+  /// Calls `use` with the members of the lists that the headers of this name have.
+  func forEachMember(
+    _ name: StaticString, _ use: (Bytes) throws(Failure) -> Void
+  ) throws(Failure) {
+    var place = 0
+    while let value = next(literal(name), &place) {
+      var members = ListReader(bytes(of: value))
+      while let member = members.next() { try use(member) }
+    }
+  }
 
   /// A member of the lists that the headers of this name have is one that is looked for.
   func hasMember(_ name: StaticString, where isWanted: (Bytes) -> Bool) -> Bool {
-    var index: UInt64 = 0
-    while let value = value(of: literal(name), skipping: index) {
-      index += 1
+    var place = 0
+    while let value = next(literal(name), &place) {
       var members = ListReader(bytes(of: value))
       while let member = members.next() {
         if isWanted(member) { return true }

@@ -87,47 +87,53 @@ private func hutch_explicit_clear(_ bytes: UnsafeMutableRawBufferPointer) {
 
 /// A challenge that the library can answer: the strongest of those in the response.
 private struct Challenge {
-  var isDigest = false
+  let isDigest: Bool
   let realm: Text
 
   init?(in response: Response, isProxy: Bool) throws(Failure) {
-    let name = literal(isProxy ? "Proxy-Authenticate" : "WWW-Authenticate")
-    var best: UnsafePointer<CChar>?
-    var index: UInt64 = 0
-    while let value = response.fields.value(of: name, skipping: index) {
-      index += 1
-      if Challenge.begins(value, with: "Digest") {
-        isDigest = true
-        best = value
-      } else if best == nil, Challenge.begins(value, with: "Basic") {
-        best = value
+    var isFound = false
+    var isStrong = false
+    // The parameters at hand are of the challenge that was chosen.
+    var isChosen = false
+    var chosen = Bytes(start: nil, count: 0)
+    let name: StaticString = isProxy ? "Proxy-Authenticate" : "WWW-Authenticate"
+    // The commas between challenges are those between their parameters (RFC 9110, section 11.6.1).
+    try response.fields.forEachMember(name) { (member) throws(Failure) in
+      var parameter = member
+      if let scheme = Challenge.scheme(of: member) {
+        let isStronger = Letters.areSame(scheme, "Digest")
+        isChosen = isStronger ? !isStrong : !isFound && Letters.areSame(scheme, "Basic")
+        if isChosen {
+          isFound = true
+          isStrong = isStronger
+          chosen = Bytes(start: nil, count: 0)
+        }
+        parameter = Syntax.trimmed(Bytes(rebasing: member[scheme.count...]))
       }
+      if isChosen, let found = Challenge.realm(in: parameter) { chosen = found }
     }
-    guard let best else { return nil }
-    realm = try Text(Challenge.realm(in: bytes(of: best)))
+    guard isFound else { return nil }
+    isDigest = isStrong
+    realm = try Text(chosen)
   }
 
-  private static func begins(_ value: UnsafePointer<CChar>, with name: StaticString) -> Bool {
-    let text = bytes(of: value)
-    let count = name.utf8CodeUnitCount
-    guard text.count >= count else { return false }
-    return Letters.areSame(
-      Bytes(rebasing: text[..<count]), Bytes(start: name.utf8Start, count: count))
+  /// The scheme with which a challenge begins; nil: it is one more parameter.
+  private static func scheme(of member: Bytes) -> Bytes? {
+    guard let end = member.firstIndex(where: { $0 == 0x3D || $0 == 0x20 || $0 == 0x09 }) else {
+      return member
+    }
+    let rest = Syntax.trimmed(Bytes(rebasing: member[end...]))
+    return rest.first == 0x3D ? nil : Bytes(rebasing: member[..<end])
   }
 
-  /// The text between the quotes behind `realm=`; without a backslash as it stands.
-  private static func realm(in text: Bytes) -> Bytes {
-    let mark: StaticString = "realm=\""
-    let count = mark.utf8CodeUnitCount
-    let wanted = Bytes(start: mark.utf8Start, count: count)
-    let nothing = Bytes(rebasing: text[..<0])
-    guard text.count > count else { return nothing }
-    for start in 0..<(text.count - count)
-    where Letters.areSame(Bytes(rebasing: text[start..<(start + count)]), wanted) {
-      let rest = Bytes(rebasing: text[(start + count)...])
-      guard let end = rest.firstIndex(of: 0x22) else { return nothing }
-      return Bytes(rebasing: rest[..<end])
-    }
-    return nothing
+  /// The value of `realm="..."`, with its backslashes; nil: it is another parameter.
+  private static func realm(in parameter: Bytes) -> Bytes? {
+    guard let equals = parameter.firstIndex(of: 0x3D),
+      Letters.areSame(Syntax.trimmed(Bytes(rebasing: parameter[..<equals])), "realm")
+    else { return nil }
+    let value = Syntax.trimmed(Bytes(rebasing: parameter[(equals + 1)...]))
+    guard value.first == 0x22 else { return value }
+    let rest = Bytes(rebasing: value.dropFirst())
+    return rest.last == 0x22 ? Bytes(rebasing: rest.dropLast()) : Bytes(rebasing: rest[..<0])
   }
 }

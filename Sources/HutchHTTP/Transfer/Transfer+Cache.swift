@@ -185,6 +185,7 @@ extension Transfer {
   /// Stores a response with the headers of one that is about the same version.
   private func update(_ stored: StoredResponse, _ exchange: Exchange) throws(Failure) {
     let cache = exchange.cache
+    guard response.fields.count <= Storing.mostFields else { return cache.remove(exchange.key) }
     stored.fields = try Storing.updated(
       stored.fields, with: response.fields, isShared: cache.isShared)
     stored.requestTime = exchange.requestTime

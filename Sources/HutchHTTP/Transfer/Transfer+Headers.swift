@@ -27,7 +27,7 @@ extension Transfer {
     }
     if line[0] == 0x20 || line[0] == 0x09 {
       try response.fields.extendLast(text)
-      return response.fields.cleanLast()
+      return response.fields.cleanLast(text.count)
     }
     guard let start = text.baseAddress, let mark = memchr(start, 0x3A, text.count) else { return }
     let colon = UnsafeRawPointer(mark) - start
@@ -37,7 +37,7 @@ extension Transfer {
       throw .http(HUTCH_HTTP_BAD_RESPONSE, "the name of a header is malformed")
     }
     try response.fields.append(name: name, value: value)
-    response.fields.cleanLast()
+    response.fields.cleanLast(value.count)
   }
 
   private func isStatusLine(_ text: Bytes) -> Bool {

@@ -36,13 +36,12 @@ extension Transfer {
   private func append(
     _ fields: borrowing Fields, _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
   ) throws(Failure) {
-    var index: UInt64 = 0
+    var header = 0
     let isWeighted = Letters.areSame(name, "Accept-Language")
       || Letters.areSame(name, "Accept-Encoding") || Letters.areSame(name, "Accept-Charset")
     var found = GrowingArray<Bytes>()
-    while let value = fields.value(of: name, skipping: index) {
-      if index == 0 { try text.append("=") }
-      index += 1
+    while let value = fields.next(name, &header) {
+      if text.isEmpty { try text.append("=") }
       var members = ListReader(bytes(of: value))
       while let member = members.next() {
         try found.append(member)
@@ -83,9 +82,8 @@ extension Transfer {
   /// Notes in a response to be stored what the request sent. False: it cannot be compared with
   /// another request.
   func noteVariance(_ draft: StoredResponse) throws(Failure) -> Bool {
-    var index: UInt64 = 0
-    while let value = draft.fields.value(of: literal("Vary"), skipping: index) {
-      index += 1
+    var place = 0
+    while let value = draft.fields.next(literal("Vary"), &place) {
       var names = ListReader(bytes(of: value))
       while let name = names.next() {
         let text = try Text(name)
