@@ -1,5 +1,9 @@
 /* Responses that cost much, have no end, or come while a callback runs; and what is left of an
    older response. */
+#include <arpa/inet.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "rig.h"
 
 /* -------------------------------------------------------------- many headers */
@@ -50,4 +54,93 @@ TEST(a_304_with_very_many_headers_confirms_and_removes) {
   expect(&r, NULL, 200, "old", true);
   expect(&r, NULL, 200, "new", false);
   stop(&r);
+}
+
+/* ------------------------------------------------------------------ a callback */
+
+static void read_request(int connection) {
+  char text[4096];
+  size_t size = 0;
+  while (size < 4 || memcmp(text + size - 4, "\r\n\r\n", 4) != 0) {
+    ssize_t count = read(connection, text + size, sizeof text - size);
+    CHECK(count > 0);
+    size += (size_t)count;
+  }
+}
+
+/* The server's end of a connection on which a request has come. */
+static int taken(int listener) {
+  int connection = accept(listener, NULL, NULL);
+  CHECK(connection >= 0);
+  read_request(connection);
+  return connection;
+}
+
+static void say(int connection, const char *text) {
+  CHECK_EQUAL((ssize_t)strlen(text), write(connection, text, strlen(text)));
+}
+
+typedef struct held {
+  _Atomic int is_called, may_return;
+} held;
+
+static void hold_thread(void *context, hutch_http_task *task) {
+  held *h = context;
+  (void)task;
+  h->is_called = 1;
+  while (!h->may_return) usleep(1000);
+}
+
+TEST(what_came_while_a_callback_ran_counts_before_a_timeout) {
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof address;
+  CHECK(bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 8) == 0);
+  CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
+  char url[64];
+  snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(address.sin_port));
+  hutch_http_session *session = new_session(NULL);
+  counts c = {0};
+  hutch_http_request request = counted(url, &c);
+  request.idle_timeout = 2 * HUTCH_SECOND;
+  /* libcurl looks at a new connection by itself, and so reads what has come on it. */
+  hutch_http_task *warming = begin(session, &request);
+  int first = taken(listener);
+  say(first, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  CHECK_EQUAL(HUTCH_OK, result_of(warming));
+  hutch_http_task_release(warming);
+  c.responses = 0;
+  hutch_http_task *waiting = begin(session, &request);
+  read_request(first);
+  say(first, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbo");
+  await_callback(waiting, &c.responses);
+  held h = {0};
+  request = get(url);
+  request.on_response = hold_thread;
+  request.context = &h;
+  hutch_http_task *holding = begin(session, &request);
+  int second = taken(listener);
+  say(second, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  await_callback(holding, &h.is_called);
+  /* Longer than the idle timeout: then the rest is there, and the thread is let go. */
+  struct timespec more = {.tv_sec = 2, .tv_nsec = 200000000};
+  CHECK(nanosleep(&more, NULL) == 0);
+  say(first, "dy");
+  h.may_return = 1;
+  CHECK_EQUAL(HUTCH_OK, result_of(waiting));
+  CHECK(body_has(waiting, "body"));
+  CHECK_EQUAL(HUTCH_OK, result_of(holding));
+  hutch_http_task_release(waiting);
+  hutch_http_task_release(holding);
+  /* One that has nothing to read is idle as before. */
+  request.on_response = NULL;
+  request.idle_timeout = 50 * HUTCH_MILLISECOND;
+  hutch_http_task *idle = begin(session, &request);
+  CHECK_EQUAL(HUTCH_TIMED_OUT, result_of(idle));
+  hutch_http_task_release(idle);
+  end_session(session);
+  close(first);
+  close(second);
+  close(listener);
 }

@@ -193,7 +193,7 @@ extension Session {
     while index < transfers.count {
       let transfer = transfers[index].takeUnretainedValue()
       transfer.lookAtLease(now)
-      if let failure = transfer.timeout(at: now) {
+      if let failure = transfer.timeout(at: now, asked: sockets.asked) {
         // Another one moves to its place.
         end(transfer.task, .failed(failure))
       } else {

@@ -19,6 +19,8 @@ final class Sockets {
   private static let most = 64
   /// When libcurl is to be called without news; CLOCK_MONOTONIC.
   private var timer = Int64.max
+  /// When the sockets were asked for news last; CLOCK_MONOTONIC.
+  private(set) var asked: Int64 = 0
 
   convenience init() throws(Failure) {
     let events = try Allocation.array(epoll_event.self, Sockets.most)
@@ -73,6 +75,7 @@ final class Sockets {
   /// Waits until there is news, or it is `deadline` (CLOCK_MONOTONIC), and lets libcurl act on it.
   func step(until deadline: Int64) {
     let count = epoll_wait(watched, events, Int32(Sockets.most), left(until: deadline))
+    asked = Clock.read(CLOCK_MONOTONIC)
     var running: Int32 = 0
     var index = 0
     while index < Int(count) {

@@ -186,20 +186,23 @@ final class Transfer {
   var deadline: Int64 { min(limit, isPaused ? Int64.max : flight.lease.nextLook) }
 
   /// When a timeout may pass. libcurl has the one for a connection, with the look-up of its name.
-  private var limit: Int64 {
-    let total = request.totalTimeout
-    func sum(_ a: Int64, _ b: Int64) -> Int64 { Deadline.sum(a, b) }
-    let last = total == 0 ? Int64.max : sum(began, total)
+  private var limit: Int64 { min(totalLimit, idleLimit) }
+
+  private var totalLimit: Int64 {
+    request.totalTimeout == 0 ? Int64.max : Deadline.sum(began, request.totalTimeout)
+  }
+
+  private var idleLimit: Int64 {
     let mayBeIdle = isPaused || flight.isWaiting || !hasConnection
-    return mayBeIdle ? last : min(last, sum(lastMove, request.idleTimeout))
+    return mayBeIdle ? Int64.max : Deadline.sum(lastMove, request.idleTimeout)
   }
 
   /// The timeout that has passed; nil: none has, or a stored response answers in its place.
-  func timeout(at now: Int64) -> Failure? {
-    guard now >= limit else { return nil }
-    if request.totalTimeout != 0, now >= Deadline.sum(began, request.totalTimeout) {
-      return Failure(.timedOut, "the request took too long")
-    }
+  /// `asked`: when the sockets were asked for news. What has come since then, while a callback of
+  /// the host ran, is read before the request counts as idle.
+  func timeout(at now: Int64, asked: Int64) -> Failure? {
+    if now >= totalLimit { return Failure(.timedOut, "the request took too long") }
+    guard asked >= idleLimit else { return nil }
     if isAnsweredInPlaceOfError() { return nil }
     return Failure(.timedOut, "no byte moved for too long")
   }
