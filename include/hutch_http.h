@@ -141,7 +141,8 @@ typedef struct hutch_http_configuration {
   uint32_t reserved;
   int64_t connect_timeout;       /* for a connection with its TLS handshake; 0: 30 s */
   int64_t idle_timeout;          /* without a byte in either direction, while the request has a
-                                    connection; 0: 60 s */
+                                    connection; what comes while a callback of the session runs
+                                    counts. 0: 60 s */
   int64_t total_timeout;         /* for a request from its start; 0: none */
   int64_t progress_interval;     /* between two reports of progress; 0: 100 ms */
   uint64_t max_headers;          /* bytes of a response's header lines; 0: 256 KiB */
@@ -192,8 +193,10 @@ enum {
  * Responses to GET are stored, and those to POST that say how long they are fresh and have the
  * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port
  * and without user and fragment; the value has a response for each kind of request that Vary
- * tells apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
- * other processes and other values may share. Times are those of the cache's clock.
+ * tells apart, at most 16. A response with more than 1,000 headers is not stored, nor is one of a
+ * type whose bodies have no end: text/event-stream, multipart/x-mixed-replace. Limits, ages and
+ * events are those of the cache, which other sessions, other processes and other values may share.
+ * Times are those of the cache's clock.
  *
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
  * 1. The callbacks and the completion are as for any task. A range

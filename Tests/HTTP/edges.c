@@ -6,6 +6,11 @@
 
 #include "rig.h"
 
+static hutch_status drop(void *context, hutch_http_task *task, const void *data, size_t size) {
+  (void)context, (void)task, (void)data, (void)size;
+  return HUTCH_OK;
+}
+
 /* -------------------------------------------------------------- many headers */
 
 /* The work for a response must not grow with the square of its headers: the session has one
@@ -53,6 +58,33 @@ TEST(a_304_with_very_many_headers_confirms_and_removes) {
   seconds += 2;
   expect(&r, NULL, 200, "old", true);
   expect(&r, NULL, 200, "new", false);
+  stop(&r);
+}
+
+/* ------------------------------------------------------------- without an end */
+
+TEST(a_response_without_an_end_keeps_no_other_task_waiting) {
+  static const char *const types[] = {"text/event-stream", "Text/Event-Stream;charset=utf-8",
+                                      "multipart/x-mixed-replace;boundary=a"};
+  rig r = start("endless", 0);
+  for (size_t index = 0; index < sizeof types / sizeof *types; index++) {
+    counts first = {0}, second = {0};
+    hutch_http_request request =
+        counted(url_of("wire", kept("/events?type=%s%s", types[index], "")), &first);
+    request.on_body = drop;
+    hutch_http_task *tasks[2] = {begin(r.session, &request)};
+    await_callback(tasks[0], &first.responses);
+    request.context = &second;
+    tasks[1] = begin(r.session, &request);
+    await_callback(tasks[1], &second.responses);
+    /* The second one has its own request, and has not waited for the end of the first one. */
+    for (int one = 0; one < 2; one++) {
+      CHECK_EQUAL(HUTCH_HTTP_RUNNING, state_of(tasks[one]));
+      CHECK_OK(hutch_http_task_cancel(tasks[one], NULL));
+      CHECK_EQUAL(HUTCH_CANCELLED, result_of(tasks[one]));
+      hutch_http_task_release(tasks[one]);
+    }
+  }
   stop(&r);
 }
 
@@ -143,4 +175,52 @@ TEST(what_came_while_a_callback_ran_counts_before_a_timeout) {
   close(first);
   close(second);
   close(listener);
+}
+
+/* ----------------------------------------------------------- an older response */
+
+TEST(a_newer_response_that_is_too_large_removes_the_older_one) {
+  rig r = start("too_large", 0);
+  r.configuration.max_body = 8;
+  end_session(r.session);
+  r.session = new_session(&r.configuration);
+  tell(&r, "200 OK\nCache-Control: max-age=100\n\nold\n====\n"
+           "200 OK\nCache-Control: max-age=100\n\nnew, and too large\n====\n200 OK\n\nnewest");
+  expect(&r, NULL, 200, "old", false);
+  hutch_http_request request = request_of(&r);
+  request.on_body = drop;
+  request.cache_mode = HUTCH_HTTP_CACHE_RELOAD;
+  hutch_http_task *task = fetch(r.session, &request);
+  CHECK_EQUAL(0, response_of(task).from_cache);
+  hutch_http_task_release(task);
+  /* The host has had a newer one, so the older one does not answer any more. */
+  expect(&r, NULL, 200, "newest", false);
+  stop(&r);
+}
+
+TEST(a_validation_behind_an_answer_is_about_the_whole) {
+  static const char *const headers[] = {"If-None-Match: W/\"1\"", "Range: bytes=0-1",
+                                        "If-Modified-Since: Mon, 18 Jan 2077 08:00:00 GMT"};
+  static const int codes[] = {304, 206, 304};
+  for (int index = 0; index < 3; index++) {
+    char name[32];
+    snprintf(name, sizeof name, "behind_whole_%d", index);
+    rig r = start(name, 0);
+    tell(&r, "200 OK\nCache-Control: max-age=1, stale-while-revalidate=100\nETag: W/\"1\"\n"
+             "Last-Modified: {date-9}\n\nbody\n====\n"
+             "304 Not Modified\nETag: W/\"1\"\nCache-Control: max-age=100\n\n\n====\n"
+             "200 OK\n\nnot asked for");
+    expect(&r, NULL, 200, "body", false);
+    seconds += 2;
+    answer a = answer_to(&r, headers[index], 0);
+    CHECK(a.code == codes[index] && a.from_cache);
+    while (asked(&r) < 2) continue;
+    CHECK(asked_with(&r, "if-none-match: W/\"1\"\n") && !asked_with(&r, "range: "));
+    /* The session ends when the validation has ended. */
+    end_session(r.session);
+    r.session = new_session(&r.configuration);
+    expect(&r, NULL, 200, "body", true);
+    CHECK_EQUAL(2, asked(&r));
+    stop(&r);
+  }
 }

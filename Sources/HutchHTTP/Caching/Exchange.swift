@@ -122,6 +122,8 @@ final class Exchange {
       guard UInt64(recording.count) + UInt64(bytes.count) <= most else { throw .noMemory }
       try recording.append(contentsOf: bytes)
     } catch {
+      // The host has a newer response than what is stored.
+      if draft.code != 206, part == nil { cache.remove(key) }
       self.draft = nil
       recording = GrowingArray()
     }

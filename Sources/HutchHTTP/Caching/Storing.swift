@@ -25,12 +25,21 @@ enum Storing {
     guard response.code >= 200, response.code != 304, response.code != 407, response.code != 416,
       !asked.hasNoStore, isKnown || !control.mustUnderstand,
       !control.hasNoStore || control.mustUnderstand, !isShared || !control.isPrivate,
-      !variesAlways(response.fields), response.fields.count <= mostFields
+      !variesAlways(response.fields), response.fields.count <= mostFields,
+      !isEndless(response.fields)
     else { return false }
     if isShared, hasAuthorization, !isForOthers(control) { return false }
     return control.isPublic || control.isPrivate || control.maxAge != nil
       || hasExpires(response, control) || isCacheableByDefault(response.code)
       || (isShared && control.sharedMaxAge != nil)
+  }
+
+  /// The body has events or pictures as they happen, and no end. Others would wait for that.
+  private static func isEndless(_ fields: borrowing Fields) -> Bool {
+    guard let header = fields.value(of: "Content-Type") else { return false }
+    let type = MediaType.type(of: header)
+    return Letters.areSame(type, "text/event-stream")
+      || Letters.areSame(type, "multipart/x-mixed-replace")
   }
 
   /// A shared cache may store it though the request had credentials (section 3.5).

@@ -52,12 +52,17 @@ final class Acceptance {
 }
 
 enum MediaType {
+  /// The type of a Content-Type, without its parameters.
+  static func type(of header: UnsafePointer<CChar>) -> Bytes {
+    let whole = bytes(of: header)
+    let semicolon = whole.firstIndex(of: 0x3B) ?? whole.count
+    return Syntax.trimmed(Bytes(rebasing: whole[..<semicolon]))
+  }
+
   /// True if the type of a Content-Type is one of a list: "application/json, text/*".
   static func isAny(of list: Text, _ header: UnsafePointer<CChar>) -> Bool {
     defer { withExtendedLifetime(list) {} }
-    let whole = bytes(of: header)
-    let semicolon = whole.firstIndex(of: 0x3B) ?? whole.count
-    let type = Syntax.trimmed(Bytes(rebasing: whole[..<semicolon]))
+    let type = type(of: header)
     var rest = bytes(of: list.start)
     while true {
       let end = rest.firstIndex(of: 0x2C) ?? rest.count

@@ -123,8 +123,14 @@ extension Transfer {
       guard !isForeign else { return }
       var headers = GrowingArray<hutch_http_header>()
       for index in 0..<request.fields.count {
-        try headers.append(
-          hutch_http_header(name: request.fields.name(index), value: request.fields.value(index)))
+        let name = request.fields.name(index)
+        // It is about the whole, whatever of it the host wants or has.
+        if Letters.areSame(name, "Range") || Letters.areSame(name, "If-None-Match")
+          || Letters.areSame(name, "If-Modified-Since")
+        {
+          continue
+        }
+        try headers.append(hutch_http_header(name: name, value: request.fields.value(index)))
       }
       var given = hutch_http_request()
       given.url = UnsafePointer(url.start)
