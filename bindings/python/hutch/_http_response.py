@@ -34,25 +34,29 @@ class Headers(Mapping[str, str]):
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
         """Each header as it came."""
+        # A server may send thousands of them.
+        self._values: dict[str, list[str]] = {}
+        for name, value in self.pairs:
+            self._values.setdefault(name.lower(), []).append(value)
 
     def get_list(self, name: str) -> list[str]:
         """The values of all headers of a name."""
-        return [value for key, value in self.pairs if key.lower() == name.lower()]
+        return list(self._values.get(name.lower(), ()))
 
     def __getitem__(self, name: str) -> str:
-        values = self.get_list(name)
-        if not values:
+        values = self._values.get(name.lower())
+        if values is None:
             raise KeyError(name)
         return ", ".join(values)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self.get_list(name))
+        return isinstance(name, str) and name.lower() in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(key.lower() for key, _ in self.pairs))
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(set(iter(self)))
+        return len(self._values)
 
     def __repr__(self) -> str:
         return f"Headers({list(self.pairs)!r})"
