@@ -10,7 +10,7 @@ import pytest
 from http_servers import server  # noqa: F401, which skips this module without the library
 from hutch import http
 from hutch.frameworks.httpx import AsyncHutchTransport, HutchTransport
-from test_frameworks_requests import origin  # noqa: F401
+from test_frameworks_requests import deaf, origin  # noqa: F401
 
 
 @pytest.fixture
@@ -77,7 +77,9 @@ def test_a_stored_response_replaces_no_cookie(client, origin):
     assert again.extensions["from_cache"] and client.cookies["n"] == str(int(first) + 1)
 
 
-def test_failures_are_those_of_httpx(client, origin, server):
+def test_failures_are_those_of_httpx(client, origin, server, deaf):
+    with pytest.raises(httpx.ConnectTimeout):
+        client.get(deaf, timeout=0.2)
     with pytest.raises(httpx.ConnectError):
         client.get(server("own", "/hello.txt"))
     with pytest.raises(httpx.ConnectError) as raised:

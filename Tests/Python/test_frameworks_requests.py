@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import contextlib
 import io
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -66,6 +68,20 @@ def origin():
         yield made
         made.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def deaf():
+    """The URL of a port at which connections wait for ever to be accepted."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield "http://127.0.0.1:%d/" % listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -149,7 +165,15 @@ def test_a_stored_response_replaces_no_cookie(session, origin):
     assert again.from_cache and session.cookies["n"] == str(int(first) + 1)
 
 
-def test_failures_are_those_of_requests(session, origin, server):
+def test_failures_are_those_of_requests(session, origin, server, deaf):
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        session.get(server("wire", "/stall"), timeout=0.2)
+    with pytest.raises(requests.exceptions.ConnectTimeout):
+        session.get(deaf, timeout=0.2)
+    with http.Session(connect_timeout=0.2) as impatient:
+        session.mount(deaf, HutchAdapter(impatient))
+        with pytest.raises(requests.exceptions.ConnectTimeout):
+            session.get(deaf)
     with pytest.raises(requests.exceptions.SSLError):
         session.get(server("own", "/hello.txt"))
     with pytest.raises(requests.ConnectionError):
@@ -161,6 +185,9 @@ def test_failures_are_those_of_requests(session, origin, server):
     with session.get(origin.url + "/cut", stream=True) as cut:
         with pytest.raises(requests.exceptions.ChunkedEncodingError):
             cut.content
+    stalls = session.get(server("wire", "/stall_within"), stream=True, timeout=0.2)
+    with stalls, pytest.raises(requests.ConnectionError, match="no byte moved"):
+        stalls.content
     for refused in ({"verify": False}, {"cert": "file"}):
         with pytest.raises(ValueError, match="hutch.http.Session"):
             session.get(origin.url + "/", **refused)

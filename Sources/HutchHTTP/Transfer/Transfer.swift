@@ -204,7 +204,8 @@ final class Transfer {
     if now >= totalLimit { return Failure(.timedOut, "the request took too long") }
     guard asked >= idleLimit else { return nil }
     if isAnsweredInPlaceOfError() { return nil }
-    return Failure(.timedOut, "no byte moved for too long")
+    return Failure(
+      .timedOut, isConnected ? "no byte moved for too long" : "the connection took too long")
   }
 
   /// The server does not answer, and a stored response may stand in for that.

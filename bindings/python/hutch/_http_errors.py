@@ -36,6 +36,11 @@ class Timeout(HTTPError, TimeoutError):
     """A timeout has passed."""
 
 
+def is_while_connecting(error: Exception) -> bool:
+    """A timeout that passed before there was a connection: nothing had been sent."""
+    return isinstance(error, Timeout) and str(error).startswith("the connection took too long")
+
+
 class TLSError(ConnectionError):
     """The TLS handshake failed, or the certificate is not trusted."""
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from .. import http as hutch_http
 from .._http_async import AsyncResponse, AsyncSession
+from .._http_errors import is_while_connecting
 from .._http_request import CacheMode, plain_request_of
 from .._http_response import Response, pairs_for_jar
 from ._backing import needs
@@ -47,6 +48,8 @@ _FAILURES: list[tuple[type[Exception], type[httpx.TransportError]]] = [
 
 
 def _failure(error: hutch_http.HTTPError, request: httpx.Request) -> httpx.TransportError:
+    if is_while_connecting(error):
+        return httpx.ConnectTimeout(str(error), request=request)
     for theirs, ours in _FAILURES:
         if isinstance(error, theirs):
             return ours(str(error), request=request)

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import http as hutch_http
+from .._http_errors import is_while_connecting
 from .._http_request import CacheMode, plain_request_of
 from .._http_response import Response, pairs_for_jar
 from ._backing import needs
@@ -36,7 +37,7 @@ try:
     from requests import Response as RequestsResponse
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPHeaderDict, HTTPResponse
-    from urllib3.exceptions import ProtocolError
+    from urllib3.exceptions import ProtocolError, ReadTimeoutError
 except ImportError as error:
     raise needs("requests", "requests", "requests") from error
 
@@ -45,7 +46,7 @@ __all__ = ["HutchAdapter"]
 # The first that fits.
 _FAILURES: list[tuple[type[Exception], type[exceptions.RequestException]]] = [
     (hutch_http.TLSError, exceptions.SSLError),
-    (hutch_http.Timeout, exceptions.Timeout),
+    (hutch_http.Timeout, exceptions.ReadTimeout),
     (hutch_http.InvalidRequest, exceptions.InvalidURL),
     (hutch_http.HTTPError, exceptions.ConnectionError),
 ]
@@ -68,6 +69,8 @@ class _Body(io.RawIOBase):
                 self._rest = memoryview(next(self._pieces))
             except StopIteration:
                 return 0
+            except hutch_http.Timeout as error:
+                raise ReadTimeoutError(None, None, str(error)) from error  # type: ignore[arg-type]
             except hutch_http.HTTPError as error:
                 raise ProtocolError(f"the body is incomplete: {error}", error) from error
         size = min(len(buffer), len(self._rest))
@@ -126,7 +129,8 @@ class HutchAdapter(HTTPAdapter):
                                   _whole(request.body), _seconds(timeout), self._cache_mode),
                 stream)
         except hutch_http.HTTPError as error:
-            kind = next(ours for theirs, ours in _FAILURES if isinstance(error, theirs))
+            kind = (exceptions.ConnectTimeout if is_while_connecting(error) else
+                    next(ours for theirs, ours in _FAILURES if isinstance(error, theirs)))
             raise kind(error, request=request) from error
         made = self.build_response(request, _raw(request, response, stream))
         made.from_cache = response.from_cache  # type: ignore[attr-defined]
