@@ -179,6 +179,13 @@ TEST(what_came_while_a_callback_ran_counts_before_a_timeout) {
 
 /* ----------------------------------------------------------- an older response */
 
+TEST(a_clock_that_was_set_back_keeps_nothing_fresh_for_longer) {
+  ROWS(set_back,
+       {"by a minute", "Cache-Control: max-age=3600", -60, NULL, 1, 0},
+       {"by two hours", "Cache-Control: max-age=3600", -7200, NULL, 2, 0},
+       {"by a year, a date", "Date: {date+0}\nExpires: {date+3600}", -31536000, NULL, 2, 0});
+}
+
 TEST(a_newer_response_that_is_too_large_removes_the_older_one) {
   rig r = start("too_large", 0);
   r.configuration.max_body = 8;

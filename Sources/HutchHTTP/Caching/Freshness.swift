@@ -32,7 +32,10 @@ extension StoredResponse {
     let date = self.date("Date") ?? received
     // Section 4.2.3.
     let delay = max(0, responseTime.subtractingReportingOverflow(requestTime).partialValue)
-    let resident = max(0, now.subtractingReportingOverflow(responseTime).partialValue)
+    // A clock that has been set back makes a response as old as it was set back by: it would else
+    // stay fresh until the time when it came comes again.
+    let passed = now.subtractingReportingOverflow(responseTime).partialValue
+    let resident = Int64(clamping: passed.magnitude)
     let initial = max(
       max(0, received - date), ageThatCame + delay / StoredResponse.nanoseconds)
     let age = initial + resident / StoredResponse.nanoseconds
