@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "check.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -218,4 +219,66 @@ TEST(a_check_beside_replacements_finds_nothing) {
   beside b = {open_cache(scratch("cache").text, &options), false};
   run_threads(3, replace_or_check, &b);
   CHECK_OK(hutch_close(b.cache));
+}
+
+/* ------------------------------------------------------- damage to the manifest */
+
+enum { PAGE = 4096, ENTRIES = 60 };
+
+static void write_at(path directory, const char *name, off_t place, const void *data, size_t size) {
+  int file = open(in_directory(directory.text, name).text, O_WRONLY | O_CREAT, 0600);
+  CHECK(file >= 0);
+  CHECK(pwrite(file, data, size, place) == (ssize_t)size);
+  close(file);
+}
+
+static path make_database(hutch_options *options) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, options);
+  for (uint32_t key = 0; key < ENTRIES; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "value", 5, NULL, NULL));
+  CHECK_OK(hutch_close(cache));
+  return directory;
+}
+
+/* A write to the table `meta` meets its third page: the first one is the schema's. */
+static void damage_free_space(path directory) {
+  write_at(directory, "manifest.sqlite", 2 * PAGE + 1, "\0\x08", 2);
+}
+
+static void damage_write_version(path directory) {
+  write_at(directory, "manifest.sqlite", 18, "\x03", 1);
+}
+
+static void damage_next_version(path directory) {
+  run_sql(directory, "UPDATE meta SET next_version = (1 << 60) - 1");
+}
+
+/* As a killed process has left it, with a version that none has drawn. */
+static void damage_shared_state(path directory) {
+  static uint64_t words[266240 / 8];
+  words[0] = UINT64_C(0x3130646572616873);
+  words[16] = UINT64_MAX;
+  write_file(in_directory(directory.text, "hutch.shared").text, words, sizeof words);
+}
+
+/* The opening sets other limits, so it writes. */
+TEST(damage_that_the_opening_itself_meets_closes_no_directory) {
+  static void (*const damages[])(path) = {damage_free_space, damage_write_version,
+                                          damage_next_version, damage_shared_state};
+  for (int i = 0; i < 4; i++) {
+    hutch_options options = unlimited_options();
+    path directory = make_database(&options);
+    damages[i](directory);
+    options.disk.count = 1000;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_EQUAL(i < 3 ? 0 : ENTRIES, count_of(cache));
+    CHECK_OK(put_text(cache, "key", "value"));
+    check_clean(cache, i < 3 ? 1 : ENTRIES + 1);
+    CHECK_OK(hutch_close(cache));
+    cache = open_cache(directory.text, &options);
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
 }

@@ -46,7 +46,10 @@ extension DiskTier {
       if !isAlone { try changeLimits() }
     } catch {
       committer.manifest = nil
-      throw error
+      // The opening's own transaction was the first to meet the damage.
+      guard error.isOfDamage, !attachment.isCondemned else { throw error }
+      attachment.isCondemned = true
+      try attach(directory)
     }
   }
 
@@ -178,13 +181,15 @@ extension DiskTier {
     let owesSweep = attachment.unclean || meta.owesSweep
     if owesSweep { content.beginSweep() }
     // Above the versions that this tier has handed out: the directory may have been brought back
-    // from an older copy while the tier was down. And above those that a killed process has drawn.
-    let first = max(meta.nextVersion, committer.highestVersion &+ 1, shared.versionLeft)
+    // from an older copy while the tier was down. And above those that a killed process has drawn,
+    // which are not above its lease.
+    let first = max(
+      meta.nextVersion, committer.highestVersion &+ 1,
+      min(shared.versionLeft, meta.nextVersion &+ Committer.versionLease))
     let limits = limitsToUse(opened.limits)
     let isAsLeft = shared.isNew && boot.isSame(as: opened.boot) && limits == opened.limits
     if owesSweep || !isAsLeft {
       meta.markInUse(committer.durability, from: first)
-      guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
       try opened.commitOpening(meta, boot, limits)
     }
     committer.liveLimits.set(limits)

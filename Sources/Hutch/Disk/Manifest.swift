@@ -280,7 +280,10 @@ final class Manifest {
       )
     }
     boot.offset = statement.integer(first + 3)
-    guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
+    // An opening leases versions from `nextVersion` on.
+    guard meta.isSound, meta.nextVersion < UInt64(Meta.largest / 2) else {
+      throw Failure(.corrupt, "the manifest's meta row is damaged")
+    }
     if statement.integer(first + 5) != 0 { limits = Manifest.limits(statement) }
     isUnsynced = limits == nil
     noteOthers()

@@ -42,9 +42,9 @@ enum ManifestFile {
       case .read(let read): count = read
       }
       let magic: StaticString = "SQLite format 3"  // and its NUL
-      guard count == 100, memcmp(bytes.baseAddress!, magic.utf8Start, 16) == 0 else {
-        return .unreadable
-      }
+      // SQLite does not write a file whose number at 18 is above 2.
+      guard count == 100, memcmp(bytes.baseAddress!, magic.utf8Start, 16) == 0, bytes[18] <= 2
+      else { return .unreadable }
       func number(at offset: Int) -> UInt32 {
         bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self).bigEndian
       }
