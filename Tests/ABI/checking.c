@@ -282,3 +282,20 @@ TEST(damage_that_the_opening_itself_meets_closes_no_directory) {
     remove_tree(directory.text);
   }
 }
+
+/* Readers of such a database stop its writers. */
+TEST(a_database_that_lost_its_log_has_one_again) {
+  hutch_options options = unlimited_options();
+  path directory = make_database(&options);
+  run_sql(directory, "PRAGMA journal_mode = DELETE");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t key = 0; key < ENTRIES; key++) {
+    CHECK_OK(hutch_contains(disk, &key, sizeof key));
+    CHECK_OK(hutch_contains(disk, &key, sizeof key));
+    CHECK_OK(hutch_put(disk, &key, sizeof key, "newer", 5, NULL, NULL));
+  }
+  hutch_cache_release(disk);
+  check_clean(cache, ENTRIES);
+  CHECK_OK(hutch_close(cache));
+}

@@ -191,11 +191,12 @@ final class Manifest {
       FROM entries e, meta m, tags t
       """).end()
     let log = Files.status(Files.path(ManifestFile.log), at: directory.descriptor)
-    // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here.
+    // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here. Another
+    // program may have changed the mode of the journal, under which readers stop writers.
     try connection.run(
       """
-      PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
-      PRAGMA cell_size_check = ON;
+      PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF;
+      PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;
       """)
     if durability != .process { try connection.run(Manifest.synchronous(durability)) }
     let deleting = try DeletionByKey(connection)
