@@ -299,3 +299,46 @@ TEST(a_database_that_lost_its_log_has_one_again) {
   check_clean(cache, ENTRIES);
   CHECK_OK(hutch_close(cache));
 }
+
+static int32_t count_visit(void *context, const void *key, size_t size,
+                           const hutch_entry_info *info) {
+  (void)key, (void)size, (void)info;
+  ++*(int *)context;
+  return 0;
+}
+
+/* No walk by age comes to the first two, no key leads to the next two, and the sums are never those
+   of another row than the last. */
+TEST(rows_that_no_walk_or_no_key_leads_to_are_removed) {
+  hutch_options options = unlimited_options();
+  path directory = make_database(&options);
+  run_sql(directory, "UPDATE entries SET slot = -3 WHERE slot = 3;"
+                     "UPDATE entries SET id = 1e300 WHERE slot = 5;"
+                     "UPDATE entries SET key = CAST(key AS TEXT) WHERE slot = 7;"
+                     "UPDATE entries SET key = 9 WHERE slot = 9;"
+                     "UPDATE entries SET id = 'id' WHERE slot = (SELECT max(slot) FROM entries)");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_check_report report = report_of(cache, 0);
+  CHECK_EQUAL(5, report.manifest);
+  CHECK_EQUAL(ENTRIES - 5, report.entries);
+  for (int order = 0; order < 4; order++) {
+    hutch_cursor *cursor;
+    uint64_t steps = 0;
+    const void *key;
+    size_t size;
+    CHECK_OK(hutch_cursor_create_ordered(disk, (order & 1) + 1 + (order & 2) * 128, &cursor));
+    while (hutch_cursor_next(cursor, &key, &size) == HUTCH_OK) steps++;
+    hutch_cursor_release(cursor);
+    CHECK_EQUAL(ENTRIES - 5, steps);
+  }
+  int visits = 0;
+  CHECK_OK(hutch_each(disk, count_visit, &visits));
+  CHECK_EQUAL(ENTRIES - 5, visits);
+  CHECK_EQUAL(ENTRIES - 5, count_of(disk));
+  for (uint32_t key = 0; key < ENTRIES; key++)
+    CHECK_OK(hutch_put(disk, &key, sizeof key, "newer", 5, NULL, NULL));
+  hutch_cache_release(disk);
+  check_clean(cache, ENTRIES);
+  CHECK_OK(hutch_close(cache));
+}

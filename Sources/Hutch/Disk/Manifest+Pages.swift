@@ -55,11 +55,13 @@ extension Manifest {
     if code != SQLITE_OK { throw Connection.failure(code, "cannot sync the manifest") }
   }
 
-  /// Makes the indices and the table of tags anew from the rows.
+  /// Makes the indices and the table of tags anew from the rows, and removes the rows that
+  /// `ReadConnection.integrityErrors` counts. (A text or a blob is greater than each number.)
   func reindex() throws(Failure) {
     try connection.run(
       """
       REINDEX;
+      DELETE FROM entries WHERE typeof(key) <> 'blob' OR slot < 1 OR id > 1 << 60;
       DELETE FROM tags;
       INSERT OR IGNORE INTO tags
         SELECT substr(extended, -(codec >> 32)), key FROM entries WHERE codec >= 4294967296;

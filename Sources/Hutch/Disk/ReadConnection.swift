@@ -131,9 +131,12 @@ final class ReadConnection {
     return last
   }
 
-  /// How many errors SQLite finds, up to 100.
+  /// How many errors SQLite finds, up to 100, and how many rows no walk or no look finds by the
+  /// order of ids or by a key (`Manifest.reindex` removes them).
   func integrityErrors() throws(Failure) -> Int {
     try connection.errors("PRAGMA integrity_check(100)")
+      + connection.errors(
+        "SELECT '' FROM entries WHERE typeof(key) <> 'blob' OR slot < 1 OR id > 1 << 60")
   }
 
   /// Runs `body` within one read transaction, which its first statement begins.
