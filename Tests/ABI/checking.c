@@ -342,3 +342,17 @@ TEST(rows_that_no_walk_or_no_key_leads_to_are_removed) {
   check_clean(cache, ENTRIES);
   CHECK_OK(hutch_close(cache));
 }
+
+/* SQLite takes a text for greater than each number. */
+TEST(ids_go_on_where_the_last_one_is_no_number) {
+  hutch_options options = unlimited_options();
+  path directory = make_database(&options);
+  run_sql(directory, "UPDATE meta SET newest = 'newest'");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (uint32_t key = ENTRIES; key < 2 * ENTRIES; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "value", 5, NULL, NULL));
+  CHECK_EQUAL(2 * ENTRIES, report_of(cache, 0).entries);
+  check_clean(cache, 2 * ENTRIES);
+  CHECK_EQUAL(2 * ENTRIES, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}

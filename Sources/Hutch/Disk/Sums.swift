@@ -31,7 +31,7 @@ struct Sums {
   static let query: StaticString = """
     SELECT m.generation, ifnull(e.total_count, m.count), ifnull(e.total_bytes, m.bytes), m.dead,
       max(m.last_time, ifnull(e.created, 0)),
-      max(m.newest, ifnull((SELECT max(slot) FROM entries), 0),
+      max(CAST(m.newest AS INTEGER), ifnull((SELECT max(slot) FROM entries), 0),
         ifnull((SELECT max(id) FROM entries WHERE id > slot AND id <= 9223372036854775807), 0)),
       m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
       m.time_to_idle, m.min_free,
