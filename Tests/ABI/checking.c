@@ -356,3 +356,43 @@ TEST(ids_go_on_where_the_last_one_is_no_number) {
   CHECK_EQUAL(2 * ENTRIES, count_of(cache));
   CHECK_OK(hutch_close(cache));
 }
+
+/* Gives the pages behind a row another number, which no file can have. The row's own page ends it
+   with the number, among the value's bytes. */
+static void lead_astray(path directory) {
+  path file = in_directory(directory.text, "manifest.sqlite");
+  struct stat status;
+  CHECK(stat(file.text, &status) == 0);
+  char *data = malloc((size_t)status.st_size);
+  int opened = open(file.text, O_RDWR);
+  CHECK(opened >= 0 && read(opened, data, (size_t)status.st_size) == status.st_size);
+  int changed = 0;
+  for (off_t at = 8; at + 4 <= status.st_size; at++) {
+    if (at % PAGE == 0 || memcmp(data + at - 8, "aaaaaaaa", 8) != 0) continue;
+    if (memcmp(data + at, "\0\0\0", 3) != 0 || data[at + 3] == 0) continue;
+    changed += pwrite(opened, "\x70\x10\x20\x30", 4, at) == 4;
+  }
+  CHECK(changed > 0);
+  close(opened);
+  free(data);
+}
+
+/* SQLite gives the same answer for such a number as for a full disk. */
+TEST(the_number_of_no_page_is_no_full_disk) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_SQLITE;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  char value[10000];
+  memset(value, 'a', sizeof value);
+  CHECK_OK(hutch_put(cache, KEY("long"), value, sizeof value, NULL, NULL));
+  CHECK_OK(put_text(cache, "short", "value"));
+  CHECK_OK(hutch_close(cache));
+  lead_astray(directory);
+  cache = open_cache(directory.text, &options);
+  CHECK(report_of(cache, 0).manifest > 0);
+  check_clean(cache, 0);
+  CHECK_OK(put_text(cache, "short", "value"));
+  check_clean(cache, 1);
+  CHECK_OK(hutch_close(cache));
+}

@@ -144,7 +144,8 @@ struct Connection: ~Copyable {
     let code = code & 0xFF == SQLITE_CORRUPT && hasFailedToRead ? SQLITE_IOERR : code
     var status: Status
     switch code & 0xFF {
-    case SQLITE_FULL: status = .noSpace
+    // SQLite gives this answer for the number of a page that no file can have, too.
+    case SQLITE_FULL: status = system == 0 ? .corrupt : .noSpace
     case SQLITE_NOMEM: status = .noMemory
     case SQLITE_CORRUPT, SQLITE_NOTADB: status = .corrupt
     case SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_PERM, SQLITE_AUTH: status = .badDirectory
