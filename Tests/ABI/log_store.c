@@ -853,10 +853,10 @@ TEST(a_damaged_index_is_made_whole_while_it_is_in_use) {
   hutch_options options = small_log_options();
   for (int i = 0; i < FIRSTS * 3 * 2; i++) {
     fill_segments(directory.text, i / FIRSTS % 2);
+    hutch_cache *cache = open_cache(directory.text, &options);
     FILE *index = fopen(in_directory(directory.text, "hutch-index").text, "r+");
     CHECK(index && fseek(index, 4096 + 65536 * 16 + 8 * (i / FIRSTS / 3), SEEK_SET) == 0);
     CHECK(fwrite(&words[i / FIRSTS % 3], 8, 1, index) == 1 && fclose(index) == 0);
-    hutch_cache *cache = open_cache(directory.text, &options);
     uint32_t key = 0, entries = 1500;
     switch (i % FIRSTS) {
       case PUTS:
@@ -888,6 +888,148 @@ TEST(a_damaged_index_is_made_whole_while_it_is_in_use) {
     CHECK_OK(hutch_close(cache));
     cache = open_cache(directory.text, &options);
     CHECK_EQUAL(entries, CHECK_SOUND(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
+/* How the words that say which page of the index has a key may be wrong: one of the table, the
+   highest level, the free page, the number of pages. */
+enum { PAGE_DAMAGES = 9 };
+/* Where these words are in the index. */
+enum { PAGES = 336 / 8, SPARE = 344 / 8, TOP = 352 / 8, TABLE = (4096 + 65536 * 16) / 8 };
+
+static uint64_t *map_index(const char *directory) {
+  return map_file(in_directory(directory, "hutch-index").text, 4096 * 300);
+}
+
+/* The number of words in the table of pages that are in use. */
+static uint64_t words_of(const uint64_t *index) { return (uint64_t)1 << index[TOP]; }
+
+static void damage_pages(uint64_t *index, int damage, uint64_t number) {
+  uint64_t level = (uint64_t)1 << 32, words = words_of(index);
+  uint64_t *word = index + TABLE + number % words;
+  switch (damage) {
+    case 0: *word = 0; break;
+    case 1: *word = 1; break;
+    case 2: *word = (index[TOP] + 2) * level | 2; break;
+    case 3: *word = index[TABLE + (number + 1) % words]; break;
+    case 4: *word += level; break;
+    case 5: *word = *word ? *word - level : index[TOP] * level | index[PAGES]; break;
+    case 6: index[SPARE] = index[SPARE] % index[PAGES] + 1; break;
+    case 7: index[TOP] += number % 2 ? 1 : (uint64_t)-1; break;
+    default: index[PAGES]--;
+  }
+}
+
+/* Wrong words of that kind keep no key away: the next opening makes the index whole. */
+TEST(an_opening_sets_the_pages_of_the_index_right) {
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  uint64_t words = 1;
+  for (uint64_t number = 0; number < words; number++)
+    for (int damage = 0; damage < PAGE_DAMAGES; damage++) {
+      fill_segments(directory.text, damage % 2);
+      uint64_t *index = map_index(directory.text);
+      words = words_of(index);
+      damage_pages(index, damage, number);
+      hutch_cache *cache = open_cache(directory.text, &options);
+      for (uint32_t key = 1400; key < 1600; key++)
+        CHECK_OK(hutch_put(cache, &key, sizeof key, "more", 4, NULL, NULL));
+      CHECK_EQUAL(1600, CHECK_SOUND(cache));
+      for (uint32_t key = 0; key < 1600; key++)
+        CHECK_OK(hutch_contains(cache, &key, sizeof key));
+      CHECK_OK(hutch_close(cache));
+      remove_tree(directory.text);
+    }
+}
+
+/* What a process has been told of the removal of a key. One that was not found may be in the log. */
+enum { NOT_REMOVED, REMOVED, UNKNOWN };
+
+/* Keys below 200 have another value than at first, and those from 1500 on are new. The others are
+   there unless they have been removed. */
+static void check_changed(hutch_cache *cache, const char *removed) {
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  char value[8];
+  size_t size;
+  for (uint32_t key = 0; key < 1600; key++) {
+    hutch_status status = hutch_get_into(disk, &key, sizeof key, value, sizeof value, &size);
+    if (removed[key] != UNKNOWN)
+      CHECK_STATUS(removed[key] ? HUTCH_NOT_FOUND : HUTCH_OK, status);
+    if (status == HUTCH_OK) CHECK_EQUAL(key < 200 || key >= 1500 ? 4 : 7, size);
+  }
+  hutch_cache_release(disk);
+}
+
+PROCESS(checks_a_damaged_index, directory) {
+  const char *removed = map_file(in_directory(directory, "../removed").text, 1600);
+  hutch_options options = small_log_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  (void)report_of(cache, HUTCH_CHECK_QUICK);
+  CHECK_EQUAL(count_of(cache), CHECK_SOUND(cache));
+  check_changed(cache, removed);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* The words become wrong while the directory is open. Some keys lead to the page of others from
+   there on, or to one that is full of old entries. What is put and removed then is so in both
+   processes after the check of one. */
+TEST(a_check_sets_the_pages_of_the_index_right_for_all_processes) {
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  char *removed = map_file(scratch("removed").text, 1600);
+  for (int i = 0; i < 3 * PAGE_DAMAGES; i++) {
+    fill_segments(directory.text, true);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    damage_pages(map_index(directory.text), i % PAGE_DAMAGES, (uint64_t)i * 7);
+    for (uint32_t key = 200; key < 300; key++)
+      removed[key] = hutch_remove(disk, &key, sizeof key) == HUTCH_OK ? REMOVED : UNKNOWN;
+    for (uint32_t key = 0; key < 1600; key = key == 199 ? 1500 : key + 1)
+      CHECK_OK(hutch_put(disk, &key, sizeof key, "more", 4, NULL, NULL));
+    hutch_cache_release(disk);
+    process other = start_process("checks_a_damaged_index", directory.text);
+    CHECK_EQUAL(0, end_process(&other));
+    check_changed(cache, removed);
+    CHECK_EQUAL(count_of(cache), CHECK_SOUND(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
+/* A wrong word hides a part of a page. The division of that page would put the right word in its
+   place, and old entries of keys that were put anew meanwhile would be found again. */
+TEST(a_page_that_was_hidden_brings_no_old_entry_back) {
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  for (int i = 0; i < 8; i++) {
+    fill_segments(directory.text, true);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    uint64_t *index = map_index(directory.text), *hidden = NULL;
+    for (uint32_t key = 1500; !hidden; key++) {
+      CHECK_OK(hutch_put(disk, &key, sizeof key, KEY("a value"), NULL, NULL));
+      /* Of the highest level, as every word in this half of the table. */
+      uint64_t word = 0, words = words_of(index);
+      for (uint64_t number = words / 2; number < words; number++)
+        if (index[TABLE + number]) word = index[TABLE + number];
+        else hidden = &index[TABLE + number];
+      if (hidden) *hidden = word;
+    }
+    for (uint32_t key = 0; key < 1500; key += 4)
+      CHECK_OK(hutch_put(disk, &key, sizeof key, "more", 4, NULL, NULL));
+    for (uint32_t key = 2000; key < 3500; key++)
+      CHECK_OK(hutch_put(disk, &key, sizeof key, "more", 4, NULL, NULL));
+    (void)report_of(cache, 0);
+    (void)CHECK_SOUND(cache);
+    for (uint32_t key = 0; key < 1500; key += 4) {
+      char value[8];
+      size_t size;
+      CHECK_OK(hutch_get_into(disk, &key, sizeof key, value, sizeof value, &size));
+      CHECK_EQUAL(4, size);
+    }
+    hutch_cache_release(disk);
     CHECK_OK(hutch_close(cache));
     remove_tree(directory.text);
   }

@@ -145,6 +145,9 @@ enum IndexAt {
   static let mappedPlaces = 936
   static let mappedPages = 944
 
+  /// A recovery: changes with each segment whose entries get their slots, and with the end.
+  static let rebuildStep = 952
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
   /// Of each member's number: the value of `waiting` for which all reads that could be under way

@@ -201,6 +201,10 @@ extension LogStore {
     guard level < IndexAt.highestTop else {
       throw Failure(.noSpace, "the index has as many entries as it can have")
     }
+    if level > top || level < top && words.load(PageWord.offset(sibling)) != 0 {
+      // The index is damaged: this page has old slots of keys that lead to another one.
+      return try mend(for: UInt64(sibling) << 12)
+    }
     let spare = Int(words.load(IndexAt.sparePage) & 0xFFFF_FFFF) - 1
     let pages = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
     let first = spare >= 0 ? spare : pages
@@ -226,28 +230,37 @@ extension LogStore {
     redo.commit()
   }
 
-  /// So many empty pages may come in the place of lost ones. Where more are lost, the page table is
-  /// not to be believed.
-  private static let mostHoles = 1024
-
-  /// Gives each hash that leads to no page an empty one.
-  func fillHoles() throws(Failure) {
-    let top = top
-    var left = LogStore.mostHoles
-    for number in 0..<1 << top where page(for: UInt64(number) << 12) == nil {
-      let page = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
-      left -= 1
-      guard left >= 0, page < mostPages else {
-        throw Failure(.corrupt, "the index has no page for a key")
-      }
-      try reserve(page, page + 1, top: 0)
-      guard isTherePage(page) else { throw Failure(.corrupt, "the index is shorter than it says") }
-      SharedWords.clear(slots(ofPage: page), LogPages.pageSize)
-      var redo = RedoRecord(words)
-      redo.set(PageWord.offset(number), PageWord(page: page, level: top).bits)
-      redo.set(IndexAt.pages, UInt64(page + 1))
-      redo.commit()
+  /// Whether each hash leads to one page, and each page but the spare one to hashes of its own.
+  var hasSoundPages: Bool {
+    let (top, pages) = (top, words.load(IndexAt.pages))
+    guard pages <= UInt64(mostPages) else { return false }
+    var highest = 0
+    var keys = 0
+    // The squares of the pages that there are, less those of the pages that are found.
+    var left: UInt64 = 0
+    func add(_ page: UInt64) { left &+= page &* page }
+    for page in 0..<pages { add(page &+ 1) }
+    left = 0 &- left
+    add(words.load(IndexAt.sparePage))
+    for number in 0..<1 << top {
+      guard let page = page(for: UInt64(number) << 12), page.word.level <= top else { return false }
+      if page.number != number { continue }
+      highest = max(highest, page.word.level)
+      keys += 1 << (top - page.word.level)
+      add(UInt64(page.word.page + 1))
     }
+    return highest == top && keys == 1 << top && left == 0
+  }
+
+  /// No hash leads to a page any more. `rebuildInPlace` follows: until then the table is not sound,
+  /// whatever a kill leaves.
+  func forgetPages() {
+    // The segment is read from its first entry.
+    if isBeginning(.new) { try? appendBeginning(.new) }
+    for number in 0..<1 << top where words.load(PageWord.offset(number)) != 0 {
+      words.store(PageWord.offset(number), 0)
+    }
+    SharedWords.clear(slots(ofPage: 0), LogPages.pageSize)
   }
 
   /// Reserves the file's bytes for these pages, and for the page table's words of that level.
@@ -262,6 +275,8 @@ extension LogStore {
     let first = 1 << (top - 1)
     try Files.reserve(indexFile.number, PageWord.offset(first), first * 8)
     CrashPoint.pass()
+    // An index that was damaged may have had a higher top.
+    SharedWords.clear(words.base + PageWord.offset(first), first * 8)
   }
 
   /// Fills two pages with the slots of one, without the dead ones. The entries lie all over the

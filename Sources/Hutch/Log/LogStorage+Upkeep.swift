@@ -274,6 +274,11 @@ extension LogStorage {
     _ = isUp || reopen()
     let store = try serving()
     try endRebuild(of: store)
+    let sums = try store.verifyIndex()
+    report.manifest = sums.damaged + sums.manifest
+    report.counters = sums.counters
+    // The pages of slots may have been lost.
+    try endRebuild(of: store)
     // Of a value whose file cannot be read nothing is known. The check goes on behind it.
     var unread: Failure?
     var place = LogPlace()
@@ -297,11 +302,6 @@ extension LogStorage {
       }
       doOwedWork(waits: true)
     }
-    let sums = try store.verify(readsValues: false)
-    report.manifest = sums.damaged + sums.manifest
-    report.counters = sums.counters
-    // Entries that had lost their slots.
-    try endRebuild(of: store)
     report.orphans = sweepAllFiles(store)
     doOwedWork(waits: true)
     if let unread { throw unread }

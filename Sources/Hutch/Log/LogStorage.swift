@@ -190,6 +190,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     if !isSole { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isSole: isSole)
     if !clock.isHosts { clock.setAnchor(boot.offset) }
+    if isSole { store.mendIfDamaged() }
     let wanted = Durability(rawValue: ownDurability.load(ordering: .relaxed)) ?? .process
     try store.raise(to: wanted, isSole: isSole)
   }

@@ -5,50 +5,44 @@ import CSystem
 /// looked at one by one, without the lock (`inspect`).
 extension LogStore {
   /// Looks through everything with the lock held, empties slots that name no entry that a lookup
-  /// would find, and sets the sums right. Writers wait meanwhile: 0.1 s for a million entries,
-  /// unless values are read too, which tests want.
+  /// would find, and sets the sums right. Writers wait meanwhile: 0.1 s for a million entries.
   ///
-  /// In the report, `damaged` counts the entries whose bytes have changed since they were written,
-  /// and those that no lookup finds. `manifest` counts the segments whose place is another one's
-  /// too, or behind the end of the file, and such an index does not count for the next opening; and
-  /// 1 if there were keys to which no page of slots belongs. They get an empty one, and what the
-  /// log has of them is found again (`rebuildInPlace`).
-  func verify(readsValues: Bool = true) throws(Failure) -> CheckReport {
-    try locked { () throws(Failure) in try verifyLocked(readsValues: readsValues) }
+  /// In the report, `damaged` counts the entries that no lookup finds. `manifest` counts the
+  /// segments whose place is another one's too, or behind the end of the file, and such an index
+  /// does not count for the next opening; and 1 if a word of the page table was wrong. Then no page
+  /// counts any more, since the slots of a page that was not found may name entries that have been
+  /// replaced. What the log has is found again (`rebuildInPlace`).
+  func verifyIndex() throws(Failure) -> CheckReport {
+    try locked { () throws(Failure) in try verifyLocked() }
+  }
+
+  /// The directory is being opened, and no other process has it open.
+  func mendIfDamaged() {
+    if !hasSoundPages { _ = try? verifyIndex() }
   }
 
   /// A hash leads to no page of slots: the index is damaged, and is set right. The lock is held.
   @inline(never)
   func mend(for hash: UInt64) throws(Failure) {
-    // Else that has failed before.
-    if words.load(IndexAt.recovering) == 0 { _ = try verifyLocked(readsValues: false) }
+    _ = try verifyLocked()
     if page(for: hash) == nil { throw Failure(.corrupt, "the index has no page for a key") }
   }
 
-  private func verifyLocked(readsValues: Bool) throws(Failure) -> CheckReport {
+  private func verifyLocked() throws(Failure) -> CheckReport {
     var units = GrowingArray<UInt64>()
     try units.append(0, IndexAt.seatCount)
-    let found = verifySlots(units: &units, readsValues: readsValues)
-    var report = found.report
     let misplaced = misplacedSegments()
-    report.manifest = misplaced + (found.reached == IndexAt.mostPages ? 0 : 1)
-    var isWhole = misplaced == 0
-    if isWhole && found.reached != IndexAt.mostPages {
-      // Before the keys have a page: after a kill the next check does the rest.
-      try rebuildInPlace()
-      try? fillHoles()
-      var reached = 0
-      eachPage { reached += LogStore.hashes(ofLevel: $0.word.level) }
-      isWhole = reached == IndexAt.mostPages
-    }
+    let hasLostPages = !hasSoundPages
+    if hasLostPages { forgetPages() }
+    let found = verifySlots(units: &units)
+    var report = found.report
+    report.manifest = misplaced + (hasLostPages ? 1 : 0)
     // What cannot be set right here is made anew by the next opening that is alone.
-    if !isWhole { words.store(IndexAt.recovering, 1) }
+    if misplaced > 0 { words.store(IndexAt.recovering, 1) }
     if setSums(found, units) { report.counters = 1 }
+    if hasLostPages { rebuildInPlace() }
     return report
   }
-
-  /// How many hashes lead to a page: each does, or puts of its keys fail.
-  private static func hashes(ofLevel level: Int) -> Int { 1 << (IndexAt.highestTop - level) }
 
   /// What the slots name.
   private struct Found {
@@ -56,18 +50,15 @@ extension LogStore {
     /// The bytes of the entries, and of their content files.
     var live: UInt64 = 0
     var files: UInt64 = 0
-    /// How many hashes lead to a page.
-    var reached = 0
   }
 
   /// Looks through all slots, and empties those that name no entry that a lookup would find.
   /// `units`: those of each segment's entries are added here.
-  private func verifySlots(units: inout GrowingArray<UInt64>, readsValues: Bool) -> Found {
+  private func verifySlots(units: inout GrowingArray<UInt64>) -> Found {
     var found = Found()
     // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
     let sums = units.elements
     eachPage { page in
-      found.reached &+= LogStore.hashes(ofLevel: page.word.level)
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
         let slot = page.base + i * 8
         let word = SlotWord(SharedWords.load(slot))
@@ -81,15 +72,7 @@ extension LogStore {
           SharedWords.store(slot, emptied(slot, page).bits)
           continue
         }
-        if readsValues,
-          !isSound(
-            entry, hash.entry(entry.key),
-            value: entry.hasFile ? entry.checksum : Checksum.xxh3(entry.value), entry.extended)
-        {
-          found.report.damaged &+= 1
-        }
         found.report.entries &+= 1
-        found.report.bytes &+= UInt64(entry.record.size)
         found.live &+= entry.charge
         found.files &+= entry.fileCharge
         sums[Int(seat.number) & (IndexAt.seatCount - 1)] &+= entry.units

@@ -13,8 +13,8 @@ import CSystem
 //     - no checkpoint is written: that of the recovery counts
 // What has no slot when it ends is behind `newFrom` or `keptFrom`, and never found again.
 //
-// The same is done where a page of slots is lost while the index is in use (`rebuildInPlace`). Then
-// the entries of other keys have their slots already, and writes go on in the active segments.
+// The same is done where the page table was damaged (`rebuildInPlace`). Then writes go on in the
+// active segments. If that is found while the index is being made, it is begun anew.
 
 /// The segment whose entries a process gives slots, and those entries that it has found whole.
 struct LogRebuild: ~Copyable {
@@ -23,10 +23,10 @@ struct LogRebuild: ~Copyable {
   fileprivate var places = GrowingArray<UInt32>()
   /// How many of them have no slot yet, the first ones.
   fileprivate var left = 0
-  /// Where the new entries ended that were to get slots.
-  fileprivate var end: LogAddress = 0
   /// Where the new entries before those of the segment end.
   fileprivate var before: LogAddress = 0
+  /// The step for which all this was read (`IndexAt.rebuildStep`).
+  fileprivate var step = UInt64.max
 }
 
 extension LogStore {
@@ -46,21 +46,21 @@ extension LogStore {
   /// A slice of the work. True: there is more.
   func rebuild(_ work: inout LogRebuild, at moment: Moment) throws(Failure) -> Bool {
     guard isRebuilding else { return false }
+    // First: it changes last.
+    let step = words.load(IndexAt.rebuildStep)
     let newest = words.load(IndexAt.rebuildNew)
     let stream = newest != 0 ? LogStream.new : .kept
-    let number = newest != 0 ? newest : words.load(IndexAt.rebuildKept)
-    if work.seat.number != number {
-      try read(number, stream, into: &work)
+    if work.step != step {
+      let number = newest != 0 ? newest : words.load(IndexAt.rebuildKept)
+      try read(number, stream, step, into: &work)
     } else {
       try locked { () throws(Failure) in
-        guard isNext(number, stream), work.end == words.load(IndexAt.rebuildEnd),
-          isStill(work.seat, start(of: number))
-        else {
-          work.seat = .none
+        guard isAt(step), isStill(work.seat, start(of: work.seat.number)) else {
+          work.step = .max
           return
         }
         giveSlots(&work, stream, at: moment)
-        if work.left == 0 && isRebuilding { endSegment(&work, stream) }
+        if work.left == 0 && isAt(step) { endSegment(&work, stream) }
       }
     }
     return isRebuilding
@@ -69,27 +69,20 @@ extension LogStore {
   /// Finds the entries of the segment that is next, or goes on behind it if it does not count. What
   /// is read without the lock counts if the segment is still there afterwards.
   private func read(
-    _ number: UInt64, _ stream: LogStream, into work: inout LogRebuild
+    _ number: UInt64, _ stream: LogStream, _ step: UInt64, into work: inout LogRebuild
   ) throws(Failure) {
     let end = words.load(IndexAt.rebuildEnd)
     work.seat = seat(of: start(of: number)) ?? .none
     let isWhole = try collect(&work, stream, upTo: end)
     try locked { () throws(Failure) in
-      guard isNext(number, stream), stream == .kept || words.load(IndexAt.rebuildEnd) == end else {
-        work.seat = .none
-        return
+      guard isAt(step) else { return }
+      if isWhole && isStill(work.seat, start(of: number)) {
+        work.step = step
+      } else {
+        // The new entries before a gap are not the newest ones of their keys, perhaps.
+        if stream == .new { goOn(to: 0, .new, end: end) } else { goOn(behind: number) }
       }
-      if isWhole && work.seat != .none && isStill(work.seat, start(of: number)) { return }
-      work.seat = .none
-      // The new entries before a gap are not the newest ones of their keys, perhaps.
-      if stream == .new { goOn(to: 0, .new, end: end) } else { goOn(behind: number) }
     }
-  }
-
-  private func isNext(_ number: UInt64, _ stream: LogStream) -> Bool {
-    let newest = words.load(IndexAt.rebuildNew)
-    return stream == .new
-      ? newest == number : newest == 0 && words.load(IndexAt.rebuildKept) == number
   }
 
   /// Finds the whole entries of a segment. False: it is not the segment that it should be, or one
@@ -99,7 +92,6 @@ extension LogStore {
   ) throws(Failure) -> Bool {
     work.places.removeAll()
     work.left = 0
-    work.end = end
     let seat = work.seat
     guard seat != .none, seat.isKept == (stream == .kept), let beginning = beginning(seat) else {
       return false
@@ -125,35 +117,46 @@ extension LogStore {
 
   // MARK: with the lock held
 
-  /// Keys have lost their slots. The entries that the log has of them get slots again, as after a
-  /// recovery that has lost no write. One that is under way already is given up.
-  func rebuildInPlace() throws(Failure) {
-    if isRebuilding { return giveUpRebuilding() }
-    if isBeginning(.new) { try appendBeginning(.new) }
+  /// Nothing has begun another segment, or ended the work.
+  private func isAt(_ step: UInt64) -> Bool { words.load(IndexAt.rebuildStep) == step }
+
+  private func commitStep(_ redo: consuming RedoRecord) {
+    redo.set(IndexAt.rebuildStep, words.load(IndexAt.rebuildStep) &+ 1)
+    redo.commit()
+  }
+
+  /// No page is in force (`forgetPages`). The entries that the log has get slots again, from the
+  /// newest one on, as after a recovery that has lost no write.
+  func rebuildInPlace() {
     var newestKept: UInt64 = 0
     eachSegment { seat in if seat.isKept { newestKept = max(newestKept, seat.number) } }
+    words.store(IndexAt.sparePage, 0)
     var redo = RedoRecord(words)
     redo.set(IndexAt.newFrom, from(.new))
     redo.set(IndexAt.keptFrom, from(.kept))
-    // What replaced or removed a kept entry has said so in the log.
-    redo.set(IndexAt.certainFrom, .max)
-    redo.set(IndexAt.rebuildNew, segmentCount(.new) > 0 ? (end - 1) &>> unitShift : 0)
+    // What replaced or removed a kept entry has said so in the log, but for lost writes.
+    if !isRebuilding { redo.set(IndexAt.certainFrom, .max) }
+    redo.set(IndexAt.rebuildNew, segmentCount(.new) > 0 ? (end &- 1) &>> unitShift : 0)
     redo.set(IndexAt.rebuildKept, newestKept)
     redo.set(IndexAt.rebuildEnd, end)
-    redo.commit()
+    redo.set(IndexAt.top, 0)
+    redo.set(IndexAt.pages, 1)
+    redo.set(PageWord.offset(0), PageWord(page: 0, level: 0).bits)
+    commitStep(redo)
   }
 
   /// Gives the next entries of the segment their slots, from the last one on.
   private func giveSlots(_ work: inout LogRebuild, _ stream: LogStream, at moment: Moment) {
-    for _ in 0..<min(work.left, LogStore.slotsInSlice) where isRebuilding {
+    let step = work.step
+    for _ in 0..<min(work.left, LogStore.slotsInSlice) where isAt(step) {
       work.left -= 1
       let address = start(of: work.seat.number) + UInt64(work.places[work.left])
       guard let entry = entry(work.seat, address) else { continue }
       do throws(Failure) {
         if stream == .new {
-          _ = try giveSlot(to: entry, of: .new, at: moment)
+          _ = try giveSlot(to: entry, of: .new, step, at: moment)
         } else {
-          try giveSlot(toKept: entry, at: moment)
+          try giveSlot(toKept: entry, step, at: moment)
         }
       } catch {
         // The index has no room for more.
@@ -165,7 +168,6 @@ extension LogStore {
   /// The entries of the segment have their slots: the segment before it is next.
   private func endSegment(_ work: inout LogRebuild, _ stream: LogStream) {
     let number = work.seat.number
-    work.seat = .none
     if stream == .kept { return goOn(behind: number) }
     let least = max(words.load(IndexAt.floor), words.load(IndexAt.newFrom), segmentUnits)
     // The first entries of the oldest segment have no slots if the cleaner has passed them.
@@ -176,9 +178,9 @@ extension LogStore {
   }
 
   /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one, or
-  /// the rebuilding has been given up for the limit.
+  /// the rebuilding has been given up for the limit, or was begun anew.
   private func giveSlot(
-    to entry: LogEntry.Head, of stream: LogStream, at moment: Moment
+    to entry: LogEntry.Head, of stream: LogStream, _ step: UInt64, at moment: Moment
   ) throws(Failure) -> Bool {
     let hash = hash.entry(entry.key)
     guard entry.address >= max(from(stream), words.load(IndexAt.floor)),
@@ -188,7 +190,7 @@ extension LogStore {
     }
     let slot = try slotForNew(hash, at: moment).slot
     // A page of slots more may have cost segments, also that of the entry.
-    guard isRebuilding else { return false }
+    guard isAt(step) else { return false }
     let uses: UInt64 = stream == .kept ? 1 : 0
     var redo = RedoRecord(words)
     redo.set(slot - words.base, SlotWord(hash, entry.address, uses: uses).bits)
@@ -208,7 +210,9 @@ extension LogStore {
   /// last checkpoint may have replaced or removed it, and its mark need not be on the disk; or it
   /// was evicted, and its key written since. So it counts only if all of these writes have been
   /// met: the cleaner may have been faster than this, or faster than an earlier recovery.
-  private func giveSlot(toKept entry: LogEntry.Head, at moment: Moment) throws(Failure) {
+  private func giveSlot(
+    toKept entry: LogEntry.Head, _ step: UInt64, at moment: Moment
+  ) throws(Failure) {
     if slot(of: entry, hash.entry(entry.key)) != nil { return }
     guard let trailer = trailer(entry), let origin = trailerAddress(0, of: entry),
       let end = trailerAddress(8, of: entry)
@@ -219,9 +223,9 @@ extension LogStore {
     let isEndLost = isLost(end) && words.load(IndexAt.rebuildEnd) <= lost.from
     let isCertain = words.load(IndexAt.rebuildEnd) <= words.load(IndexAt.certainFrom)
     var counts = isCertain && !isLost(origin) && (end == 0 || isEndLost)
-    if counts { counts = try giveSlot(to: entry, of: .kept, at: moment) }
+    if counts { counts = try giveSlot(to: entry, of: .kept, step, at: moment) }
     // Its segment may have gone, and its place is a hole of the file.
-    guard isRebuilding else { return }
+    guard isAt(step) else { return }
     if counts {
       SharedWords.store(trailer + 8, 0)
     } else {
@@ -266,7 +270,7 @@ extension LogStore {
     var redo = RedoRecord(words)
     redo.set(stream == .new ? IndexAt.rebuildNew : IndexAt.rebuildKept, number)
     redo.set(IndexAt.rebuildEnd, end)
-    redo.commit()
+    commitStep(redo)
   }
 
   /// Nothing else gets a slot: the segments are not looked at again.
@@ -288,6 +292,6 @@ extension LogStore {
     redo.set(IndexAt.passed, 2)
     // The next checkpoint has something new to say.
     redo.set(IndexAt.durableEnd, 0)
-    redo.commit()
+    commitStep(redo)
   }
 }
