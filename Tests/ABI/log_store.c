@@ -1105,6 +1105,27 @@ TEST(a_log_goes_on_without_the_segment_that_it_appends_to) {
   }
 }
 
+/* The table has lost the oldest segment, or the number of segments is an impossible one. The puts
+   after a clear use the segments that are there again, and return. */
+TEST(a_log_comes_round_without_its_oldest_segment) {
+  enum { SEGMENTS = 320 / 8, FIRST = (4096 + 16) / 8 };
+  path directory = scratch("cache");
+  hutch_options options = small_log_options();
+  for (int i = 0; i < 2; i++) {
+    fill_segments(directory.text, true);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    uint64_t *index = map_index(directory.text);
+    index[i == 0 ? FIRST : SEGMENTS] = ~(uint64_t)0;
+    CHECK(report_of(cache, HUTCH_CHECK_QUICK).manifest > 0);
+    CHECK_OK(hutch_clear(cache));
+    for (uint32_t key = 0; key < 6000; key++)
+      CHECK_OK(hutch_put(cache, &key, sizeof key, KEY("a value"), NULL, NULL));
+    CHECK(index[SEGMENTS] < 25);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 /* Another program may have changed any word of the index: also how many files have no entries. */
 TEST(a_log_with_an_impossible_number_of_files_without_entries_is_kept_up) {
   path directory = scratch("cache");

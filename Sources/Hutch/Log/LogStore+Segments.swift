@@ -33,7 +33,7 @@ extension LogStore {
   /// True if the file has this place. Another process may have made the file longer since the last
   /// look.
   @inline(__always)
-  private func isThere(_ place: Int) -> Bool {
+  func isThere(_ place: Int) -> Bool {
     place < knownPlaces.load(ordering: .relaxed) || findPlaces(place)
   }
 

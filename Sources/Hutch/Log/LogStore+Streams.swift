@@ -291,24 +291,30 @@ extension LogStore {
 
   private func release(_ stream: LogStream, asSpare: Bool) {
     let number = words.load(stream.oldest)
-    let place = SeatWord(words.load(SeatWord.offset(number))).place
+    let seat = SeatWord(words.load(SeatWord.offset(number)))
+    // The table may have lost it, and its place.
+    let isThere = seat.number == number && isThere(seat.place)
+    let becomesSpare = asSpare && isThere
+    // Where nothing follows, the numbers of segments are right afterwards, whatever they were.
+    var left = segmentCount
     noteRelease()
     var redo = RedoRecord(words)
     redo.set(SeatWord.offset(number), 0)
-    if let second = following(number, stream) {
+    let second = following(number, stream)
+    if let second {
       redo.set(stream.oldest, second)
       redo.set(stream.cleaning, start(of: second))
     } else {
       redo.set(stream.head, 0)
+      left = Int(segmentCount(stream == .new ? .kept : .new) & 0xFFFF_FFFF) + (hasSpare ? 2 : 1)
     }
-    if stream == .kept { redo.set(IndexAt.keptSegments, segmentCount(.kept) &- 1) }
-    if asSpare {
-      redo.set(IndexAt.spare, UInt64(place + 1))
-    } else {
-      redo.set(IndexAt.segments, UInt64(max(segmentCount - 1, 0)))
+    if stream == .kept {
+      redo.set(IndexAt.keptSegments, second == nil ? 0 : segmentCount(.kept) &- 1)
     }
+    if becomesSpare { redo.set(IndexAt.spare, UInt64(seat.place + 1)) } else { left -= 1 }
+    redo.set(IndexAt.segments, UInt64(max(left, 0)))
     redo.commit()
-    if !asSpare { giveBack(place) }
+    if isThere && !asSpare { giveBack(seat.place) }
   }
 
   func giveUpSpare() {
