@@ -110,6 +110,21 @@ private func checkIncarnation() {
   }
 }
 
+/// A process died in its operation. A waiter that cannot look at the index, and so completes
+/// nothing, leaves the lock to one that can.
+private func checkUnknownLength() {
+  let scratch = Scratch("length")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  let blind = LogLock(store.words, -1, store.member)
+  store.words.store(IndexAt.redo + 8, UInt64(IndexAt.walkEnd))
+  store.words.store(IndexAt.redo + 16, 7)
+  store.words.store(IndexAt.redo, 1)
+  store.lockWord.pointee.store(1 << 8 | 200, ordering: .releasing)
+  check(!blind.lock(until: Deadline(after: 5_000_000)), "the lock is taken over blindly")
+  check(store.isLockFree, "the lock of a dead process cannot be had")
+  check(store.words.load(IndexAt.walkEnd) == 7, "a dead process's operation is lost")
+}
+
 /// A process forks while a checkpoint is on its way. The child, which has no thread that ends it,
 /// makes others, and syncs.
 private func checkFork() {
@@ -186,6 +201,7 @@ func locks() -> Int32 {
   checkStoppedCheckpoint()
   checkDead()
   checkIncarnation()
+  checkUnknownLength()
   checkFork()
   print("every lock")
   return 0

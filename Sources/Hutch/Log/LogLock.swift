@@ -121,12 +121,14 @@ struct LogLock {
   }
 
   private func takeOver(from holder: UInt32) -> Bool {
+    // Without the length nothing could be completed: the holder's operation stays as it is.
+    guard let length = Files.status(of: index)?.size else { return false }
     let taken = held.pointee.compareExchange(
       expected: holder, desired: own, ordering: .acquiringAndReleasing
     ).exchanged
     CrashPoint.pass()
     guard taken else { return false }
-    RedoRecord.complete(words, limit: Files.status(of: index)?.size ?? 0)
+    RedoRecord.complete(words, limit: length)
     LogMarks(words).complete()
     return taken
   }
