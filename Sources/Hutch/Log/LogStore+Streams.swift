@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 // The two streams of segments, and how segments come, are used again, and go. With the lock held.
 //
@@ -249,6 +250,8 @@ extension LogStore {
     let address = words.load(stream.head)
     let seat = try seatOfHead(stream)
     let end = stream == .new ? words.load(IndexAt.last) : 0
+    // A reader that sees a byte of this segment in its place sees that the one before has gone.
+    atomicMemoryFence(ordering: .releasing)
     let units = writePair(.beginning, end, words.load(IndexAt.floor), seat, address)
     words.store(stream.head, address &+ units)
   }

@@ -66,7 +66,10 @@ struct SharedWords {
     CrashPoint.pass()
   }
 
+  /// Clears bytes that have no readers but those that began earlier. A word that was stored before
+  /// tells these so: they see that word if they see any of the zeroes.
   static func clear(_ address: UnsafeMutableRawPointer, _ count: Int) {
+    atomicMemoryFence(ordering: .releasing)
     memset(address, 0, count)
     CrashPoint.pass()
   }
