@@ -5,7 +5,7 @@
    HUTCH_SEED gives every thread the same calls again. */
 #include "check.h"
 
-enum { KEYS = 24, THREADS = 4, ROUNDS = 3, CALLS = 1200, LOG = 24 };
+enum { KEYS = 24, THREADS = 4, ROUNDS = 3, CALLS = 1200, LOG = 24, OWN = 64 };
 
 /* A key, by its events. */
 typedef struct fate {
@@ -13,6 +13,8 @@ typedef struct fate {
   uint64_t newest;               /* version that was added */
   uint64_t in_memory, on_disk;   /* 0: none; a get may have brought another into memory */
   uint64_t was_on_disk;          /* the last one that the disk had */
+  uint64_t own[OWN];             /* beside another process: versions that were added last */
+  unsigned added;
   char log[LOG][64];
   unsigned count;
 } fate;
@@ -36,6 +38,12 @@ static _Noreturn void accuse(fate *f, int key, const char *words) {
   FAIL("%s", words);
 }
 
+static void note_event(fate *f, const hutch_event *event) {
+  snprintf(f->log[f->count++ % LOG], sizeof *f->log, "%s %ju, tiers %u, cause %u",
+           event->kind == HUTCH_EVENT_DID_ADD ? "added" : "gone", (uintmax_t)event->version,
+           event->tiers, event->cause);
+}
+
 static void hear(void *context, const hutch_event *event) {
   world *w = context;
   if (!event->key) return;
@@ -43,9 +51,7 @@ static void hear(void *context, const hutch_event *event) {
   fate *f = &w->fates[key];
   uint64_t v = event->version;
   pthread_mutex_lock(&f->lock);
-  snprintf(f->log[f->count++ % LOG], sizeof *f->log, "%s %ju, tiers %u, cause %u",
-           event->kind == HUTCH_EVENT_DID_ADD ? "added" : "gone", (uintmax_t)v, event->tiers,
-           event->cause);
+  note_event(f, event);
   if (event->kind == HUTCH_EVENT_DID_ADD) {
     if (event->cause == HUTCH_CAUSE_WRITTEN_BACK ? v != f->newest : v <= f->newest)
       accuse(f, key, "an entry was added out of order");
@@ -71,6 +77,32 @@ static void hear(void *context, const hutch_event *event) {
     }
     if (event->cause == HUTCH_CAUSE_REMOVED) atomic_fetch_add(&w->told_removed, 1);
   }
+  pthread_mutex_unlock(&f->lock);
+}
+
+/* Beside a process that writes the same keys. That process's entries are told when they go, with
+   versions from anywhere. The own ones come once, and what is told of them is in their order. */
+static void hear_own(void *context, const hutch_event *event) {
+  world *w = context;
+  if (!event->key) return;
+  int key = *(const uint8_t *)event->key;
+  fate *f = &w->fates[key];
+  uint64_t v = event->version;
+  bool comes = event->kind == HUTCH_EVENT_DID_ADD;
+  bool is_own = comes;
+  pthread_mutex_lock(&f->lock);
+  note_event(f, event);
+  for (int i = 0; i < OWN && !is_own; i++) is_own = f->own[i] == v;
+  if (is_own) {
+    if (comes ? v <= f->newest : v < f->newest) accuse(f, key, "an own entry is out of order");
+    f->newest = v;
+    if (event->tiers & HUTCH_TIER_MEMORY) {
+      if (comes ? f->in_memory != 0 : f->in_memory != 0 && f->in_memory != v)
+        accuse(f, key, "memory had another entry");
+      f->in_memory = comes ? v : 0;
+    }
+  }
+  if (comes) f->own[f->added++ % OWN] = v;
   pthread_mutex_unlock(&f->lock);
 }
 
@@ -224,9 +256,13 @@ static uint64_t version_in(hutch_cache *view, uint8_t key) {
   return info.version;
 }
 
+static void await_tasks(world *w) {
+  while (atomic_load(&w->under_way) > 0) CHECK_OK(hutch_maintain(w->cache, 0));
+}
+
 static void check_rest(world *w) {
   hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
-  while (atomic_load(&w->under_way) > 0) CHECK_OK(hutch_maintain(w->cache, 0));
+  await_tasks(w);
   CHECK_OK(hutch_flush(w->cache));
   CHECK_OK(hutch_trim(w->cache, &spec, NULL));
   for (uint8_t key = 0; key < KEYS; key++) {
@@ -244,33 +280,93 @@ static void check_rest(world *w) {
   if (!w->shares) CHECK_EQUAL(w->removed, w->told_removed);
 }
 
-static void run(bool has_disk, uint32_t policy, uint32_t sharing, uint32_t order,
-                void (*play)(void *context, int index)) {
-  world w = {.seed = seed(), .has_disk = has_disk, .shares = sharing == HUTCH_SHARING_SHARED};
-  for (int i = 0; i < KEYS; i++) pthread_mutex_init(&w.fates[i].lock, NULL);
+typedef void player(void *context, int index);
+
+static void open_world(world *w, const char *directory, uint32_t policy, uint32_t sharing,
+                       uint32_t order) {
+  for (int i = 0; i < KEYS; i++) pthread_mutex_init(&w->fates[i].lock, NULL);
+  w->has_disk = directory != NULL;
+  w->shares = sharing == HUTCH_SHARING_SHARED;
   hutch_options options = unlimited_options();
-  use_clock(&options, &w.clock);
+  use_clock(&options, &w->clock);
   options.flags |= HUTCH_OPEN_NO_THREADS;
-  if (has_disk) options.write_policy = policy;
+  if (w->has_disk) options.write_policy = policy;
   options.sharing = sharing;
   options.policy = order;
   options.memory.count = 5;
   options.memory.max_entry = 4000;
   options.disk.count = 9;
-  w.cache = open_cache(has_disk ? scratch("cache").text : NULL, &options);
-  w.memory = has_disk ? tier_of(w.cache, HUTCH_TIER_MEMORY) : hutch_cache_retain(w.cache);
-  w.disk = has_disk ? tier_of(w.cache, HUTCH_TIER_DISK) : hutch_cache_retain(w.cache);
-  CHECK_OK(hutch_set_listener(w.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, hear, &w,
+  w->cache = open_cache(directory, &options);
+  w->memory = w->has_disk ? tier_of(w->cache, HUTCH_TIER_MEMORY) : hutch_cache_retain(w->cache);
+  w->disk = w->has_disk ? tier_of(w->cache, HUTCH_TIER_DISK) : hutch_cache_retain(w->cache);
+}
+
+static void listen(world *w, hutch_listener listener) {
+  CHECK_OK(hutch_set_listener(w->cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE, listener, w,
                               NULL));
+}
+
+static void close_world(world *w) {
+  CHECK_OK(hutch_set_listener(w->cache, 0, NULL, NULL, NULL));
+  hutch_cache_release(w->memory);
+  hutch_cache_release(w->disk);
+  CHECK_OK(hutch_close(w->cache));
+}
+
+static void run(bool has_disk, uint32_t policy, uint32_t sharing, uint32_t order, player *play) {
+  world w = {.seed = seed()};
+  open_world(&w, has_disk ? scratch("cache").text : NULL, policy, sharing, order);
+  listen(&w, hear);
   for (int round = 0; round < ROUNDS; round++) {
     run_threads(THREADS, play, &w);
     check_rest(&w);
     w.seed++;
   }
-  CHECK_OK(hutch_set_listener(w.cache, 0, NULL, NULL, NULL));
-  hutch_cache_release(w.memory);
-  hutch_cache_release(w.disk);
-  CHECK_OK(hutch_close(w.cache));
+  close_world(&w);
+}
+
+/* ------------------------------------------------- beside another process */
+
+static void open_shared(world *w, const char *directory) {
+  open_world(w, directory, HUTCH_WRITE_THROUGH, HUTCH_SHARING_SHARED, HUTCH_POLICY_ADAPTIVE);
+}
+
+static _Atomic bool has_to_end;
+static void *await_the_end(void *unused) {
+  (void)unused;
+  await_end();
+  has_to_end = true;
+  return NULL;
+}
+
+static void write_too(const char *directory, player *play) {
+  world w = {.seed = seed()};
+  pthread_t waiter;
+  open_shared(&w, directory);
+  tell_ready();
+  CHECK(pthread_create(&waiter, NULL, await_the_end, NULL) == 0);
+  for (; !has_to_end; w.seed++) run_threads(1, play, &w);
+  pthread_join(waiter, NULL);
+  await_tasks(&w);
+  close_world(&w);
+}
+
+PROCESS(writes_all, directory) { write_too(directory, play); }
+PROCESS(writes_one, directory) { write_too(directory, replace_one); }
+
+static void run_beside(const char *other, player *play) {
+  world w = {.seed = seed()};
+  path directory = scratch("cache");
+  /* Before it, as each changes the limits. */
+  open_shared(&w, directory.text);
+  listen(&w, hear_own);
+  process child = start_process(other, directory.text);
+  await_ready(&child);
+  run_threads(THREADS, play, &w);
+  await_tasks(&w);
+  CHECK_EQUAL(0, end_process(&child));
+  CHECK_SOUND(w.cache);
+  close_world(&w);
 }
 
 TEST(of_entries_in_memory) {
@@ -288,3 +384,5 @@ TEST(of_entries_where_processes_may_share) {
 TEST(of_one_entry_where_processes_may_share) {
   run(true, HUTCH_WRITE_THROUGH, HUTCH_SHARING_SHARED, HUTCH_POLICY_ADAPTIVE, replace_one);
 }
+TEST(of_entries_that_another_process_writes_too) { run_beside("writes_all", play); }
+TEST(of_one_entry_that_another_process_writes_too) { run_beside("writes_one", replace_one); }

@@ -111,8 +111,7 @@ extension Cache {
     pending.wasInMemory =
       isSeen && had == replaced ?? had
       && order.newestUndecided(Stripes.index(of: hash)) == nil
-    // A read may have brought the entry of a put into memory before.
-    if had != 0 && had != pending.version && !pending.wasInMemory {
+    if had != 0 && !pending.wasInMemory {
       let cause = isSeen ? pending.goneCause : .replaced
       tellGone(key, hash, had, cause, .memory, isAnnounced: cause == .removed)
     }
@@ -136,17 +135,17 @@ extension Cache {
   }
 
   /// Whether the commit of a write has removed from the store what the write's event says, or may
-  /// have. The commit may have removed a newer entry, or one where the event has none. Where
-  /// processes share, it is that of a write which was not decided yet when this one was submitted.
-  /// Or the entry had expired by then, and a read that had begun before has put its end off. Such
-  /// an entry is told by itself.
+  /// have. The commit may have removed another entry, or one where the event has none. Where
+  /// processes share, it is another process's, or that of a write which was not decided yet when
+  /// this one was submitted. Or the entry had expired by then, and a read that had begun before has
+  /// put its end off. Such an entry is told by itself.
   func hasLeftDisk(
     _ pending: Events.Pending?, _ write: borrowing StoreWrite, _ cause: Event.Cause
   ) -> Bool {
     let result = write.result
     if result.isUnmet { return false }
-    guard let pending, result.existed, result.existing > pending.goneVersion,
-      let key = write.entry?.key
+    guard let pending, result.existed, result.existing != 0,
+      result.existing != pending.goneVersion, let key = write.entry?.key
     else { return result.existed || result.failure != nil }
     tellGone(key, write.hash, result.existing, cause)
     return false

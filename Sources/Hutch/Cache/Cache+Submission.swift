@@ -210,9 +210,11 @@ extension Cache {
   }
 
   private func noteCarriedOut(in put: borrowing SubmittedPut, had: UInt64, at moment: Moment) {
+    // A read may have brought the entry of the put into memory before.
     noteCarriedOut(
-      put.pending, had: had, replaced: put.isUndecided ? put.write.result.existing : nil,
-      put.entry.key, put.hash, at: moment)
+      put.pending, had: had == put.result.version ? 0 : had,
+      replaced: put.isUndecided ? put.write.result.existing : nil, put.entry.key, put.hash,
+      at: moment)
   }
 
   /// Drops the entry that memory has of a put's key, if the entry meets the condition.
