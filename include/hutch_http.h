@@ -492,8 +492,8 @@ HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
  *
  * A suspended task that has begun keeps its connection and reads nothing from it; its idle
  * timeout does not run. What libcurl had already read may still reach the callbacks, and so
- * may a body of the cache. The calls do not nest. They have no effect on a task that was
- * cancelled or has ended; and a suspend has none when the session has been ended.
+ * may the piece at hand of a body of the cache. The calls do not nest. They have no effect on a
+ * task that was cancelled or has ended; and a suspend has none when the session has been ended.
  *
  * The first resume of a GET that a response in the memory of the cache answers without a request
  * ends the task before it returns, on the thread of the caller. This holds for a task without

@@ -6,6 +6,7 @@
 #include "rig.h"
 
 #define MEGA (UINT64_C(1) << 20)
+#define PIECE (256 * UINT64_C(1024)) /* in which a large body is read */
 
 static long greatest_memory(void) {
   struct rusage usage;
@@ -158,6 +159,84 @@ static void expect_large(rig *r, bool from_cache) {
   CHECK_EQUAL(from_cache, response_of(task).from_cache);
   check_descriptor(task, 2 * MEGA, 'L');
   hutch_http_task_release(task);
+}
+
+/* Suspends its task after each piece, and keeps what it has read. */
+typedef struct slow_reader {
+  _Atomic uint64_t size;
+  _Atomic int responses;
+  bool at_response;
+} slow_reader;
+
+static hutch_status read_slowly(void *context, hutch_http_task *task, const void *data,
+                                size_t size) {
+  slow_reader *one = context;
+  (void)data;
+  one->size += size;
+  CHECK_OK(hutch_http_task_suspend(task));
+  return HUTCH_OK;
+}
+
+static void suspend_at_response(void *context, hutch_http_task *task) {
+  slow_reader *one = context;
+  one->responses++;
+  if (one->at_response) CHECK_OK(hutch_http_task_suspend(task));
+}
+
+TEST(a_reader_that_suspends_its_task_gets_one_piece_of_a_stored_body_at_a_time) {
+  const uint64_t size = 3 * MEGA;
+  path directory = scratch("cache");
+  rig r = start_in("slow", directory.text);
+  hutch_http_request request = get(url_of("wire", "/large?n=3145728&stored=1&confirmed=1"));
+  reader first = {&r, NULL, 0, 'z', false};
+  hutch_http_task_release(stream(&r, request, &first));
+  request.on_body = read_slowly;
+  request.on_response = suspend_at_response;
+  hutch_http_header always = {"Cache-Control", "no-cache"};
+  for (int way = 0; way < 4; way++) {
+    slow_reader slow = {.at_response = way != 0};
+    request.context = &slow;
+    /* From the cache at once; and after the server has answered, on a connection that is kept. */
+    request.headers = &always;
+    request.header_count = way == 2;
+    request.idle_timeout = way == 3 ? 50 * HUTCH_MILLISECOND : 0;
+    hutch_http_task *task = begin(r.session, &request);
+    if (slow.at_response) {
+      await_callback(task, &slow.responses);
+      /* The session has done what it had to do before. */
+      hutch_http_request other = get(url_of("wire", "/echo"));
+      hutch_http_task_release(fetch(r.session, &other));
+      CHECK_EQUAL(0, slow.size);
+      CHECK_OK(hutch_http_task_resume(task));
+    }
+    for (uint64_t piece = 1; piece < size / PIECE; piece++) {
+      while (slow.size < piece * PIECE) usleep(100);
+      hutch_http_request other = get(url_of("wire", way == 3 ? "/wait?ms=60" : "/echo"));
+      hutch_http_task_release(fetch(r.session, &other));
+      CHECK_EQUAL(piece * PIECE, slow.size);
+      CHECK_EQUAL(HUTCH_HTTP_SUSPENDED, state_of(task));
+      CHECK_OK(hutch_http_task_resume(task));
+    }
+    CHECK_EQUAL(HUTCH_OK, result_of(task));
+    CHECK_EQUAL(size, slow.size);
+    CHECK(response_of(task).from_cache);
+    hutch_http_task_release(task);
+  }
+  /* Within a body, a cancel and the end of the session end it. */
+  for (int way = 0; way < 2; way++) {
+    slow_reader slow = {0};
+    request.context = &slow;
+    request.header_count = 0;
+    request.idle_timeout = 0;
+    hutch_http_task *task = begin(r.session, &request);
+    while (state_of(task) != HUTCH_HTTP_SUSPENDED) usleep(100);
+    if (way == 0) CHECK_OK(hutch_http_task_cancel(task, NULL));
+    else CHECK_OK(hutch_http_session_end(r.session, HUTCH_HTTP_FINISH));
+    CHECK_EQUAL(HUTCH_CANCELLED, result_of(task));
+    CHECK_EQUAL(PIECE, slow.size);
+    hutch_http_task_release(task);
+  }
+  stop(&r);
 }
 
 TEST(a_large_variant_and_a_small_one_do_not_throw_each_other_away) {

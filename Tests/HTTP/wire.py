@@ -218,6 +218,8 @@ def events(request, send):
 
 def large(request, send):
     left = int(request.query["n"])
+    if "confirmed" in request.query and request.get("if-none-match"):
+        return send(b'HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n')
     more = b'Cache-Control: max-age=100\r\nETag: "1"\r\n' if "stored" in request.query else b""
     send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n" % (left, more))
     piece = b"z" * 65536

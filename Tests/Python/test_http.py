@@ -501,6 +501,20 @@ def test_a_large_body_is_streamed_into_a_file_and_given_as_a_descriptor(server, 
                 os.close(descriptor)
 
 
+def test_a_stored_body_waits_for_its_reader(server, tmp_path):
+    url = server("wire", "/large?n=8000000&stored=1")
+    with hutch.Cache(tmp_path) as cache, http.Session(cache=cache) as session:
+        with session.stream("GET", url) as response:
+            assert sum(map(len, response.iter_bytes())) == 8_000_000
+        with session.stream("GET", url) as response:
+            pieces = response.iter_bytes()
+            size = len(next(pieces))
+            # The session has time for others meanwhile.
+            assert session.get(server("wire", "/echo")).ok
+            assert response.from_cache and response._task.incoming._waiting < 2_000_000
+            assert size + sum(map(len, pieces)) == 8_000_000
+
+
 def test_processes_that_share_a_directory_make_one_request(origin, tmp_path):
     url, tell, asked = origin
     tell("py_lease", "hold 200 OK\nCache-Control: max-age=1000\n\none")

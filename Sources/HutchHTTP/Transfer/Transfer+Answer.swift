@@ -1,6 +1,7 @@
 import CCurl
 import CHutchHTTP
 import CSystem
+import Synchronization
 
 /// A stored response in place of one of the network.
 extension Transfer {
@@ -51,12 +52,31 @@ extension Transfer {
     if step != .retry { metrics.fromCache = 1 }
     if step == .response, part.count > 0, !isHead {
       moved(Int64(part.count), Int64(part.count), 0, 0)
-      let isWhole = try stored.forEachPiece(part) { receive($0) && !task.isCancelled }
-      if !isWhole, failure == nil, destination.hostsStatus == nil, !task.isCancelled {
-        throw Failure(.io, "a stored body cannot be read")
-      }
+      return try pass(stored, part)
     }
-    withExtendedLifetime(stored) {}
+    return try concluded(CURLE_OK)
+  }
+
+  /// Gives the host a part of a stored body. Nil: it has suspended the task, and gets the rest when
+  /// it resumes the task. A task that is answered where it was resumed is not suspended meanwhile.
+  func pass(_ stored: StoredResponse, _ part: Range<Int>) throws(Failure) -> Outcome? {
+    var rest = part
+    let isWhole = try stored.forEachPiece(part) { (piece) throws(Failure) in
+      if isListed, task.isPausing.load(ordering: .relaxed) {
+        isPaused = true
+        return false
+      }
+      if task.isCancelled { return false }
+      rest = (rest.lowerBound + piece.count)..<rest.upperBound
+      return receive(piece)
+    }
+    if isPaused {
+      pending = .rest(stored, rest)
+      return nil
+    }
+    if !isWhole, failure == nil, destination.hostsStatus == nil, !task.isCancelled {
+      throw Failure(.io, "a stored body cannot be read")
+    }
     return try concluded(CURLE_OK)
   }
 

@@ -9,6 +9,8 @@ enum Pending {
   case request
   /// Takes a stored response; the words are for Cache-Status.
   case answer(StoredResponse, StaticString)
+  /// Gives the host this part of a stored body: the task was suspended within it.
+  case rest(StoredResponse, Range<Int>)
   /// 504: only a stored response is wanted, and there is none.
   case refusal
 }
@@ -434,6 +436,7 @@ extension Transfer {
       try begin()
       return nil
     case .answer(let stored, let words): return try answer(stored, words)
+    case .rest(let stored, let part): return try pass(stored, part)
     case .refusal:
       response.code = 504
       response.version = 11
