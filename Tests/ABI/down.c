@@ -250,6 +250,61 @@ TEST(a_directory_of_one_process_alone_comes_back) {
   }
 }
 
+/* An older directory takes the place of the one that was moved away, as a backup does. Memory has
+   the newer entry, and its version decides; the older one goes. */
+TEST(an_older_directory_that_comes_back_stops_no_write) {
+  for (int which = 0; which < 4; which++) {
+    hutch_options options = unlimited_options();
+    options.flags = HUTCH_OPEN_NO_THREADS;
+    options.sharing = HUTCH_SHARING_SHARED;
+    path directory = scratch("cache"), older = scratch("older"), away = scratch("away");
+    int64_t number = 5, sum = 0;
+    hutch_cache *cache = open_cache(older.text, &options);
+    CHECK_OK(hutch_put(cache, KEY("key"), &number, sizeof number, NULL, NULL));
+    CHECK_OK(hutch_close(cache));
+    cache = open_cache(directory.text, &options);
+    number = 7;
+    for (int i = 0; i < 3; i++)
+      CHECK_OK(hutch_put(cache, KEY("key"), &number, sizeof number, NULL, NULL));
+    CHECK(rename(directory.text, away.text) == 0);
+    let_notice(cache);
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+    CHECK(rename(older.text, directory.text) == 0);
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    uint64_t version = info_of(cache, "key").version;
+    CHECK(info_of(disk, "key").version < version);
+    hutch_value *value = NULL;
+    switch (which) {
+    case 0:
+      CHECK_OK(hutch_pop(cache, KEY("key"), &value));
+      CHECK_BYTES(&number, sizeof number, hutch_value_data(value), hutch_value_size(value));
+      hutch_value_release(value);
+      break;
+    case 1:
+      CHECK_OK(hutch_increment(cache, KEY("key"), 1, 0, NULL, &sum));
+      CHECK_EQUAL(8, sum);
+      break;
+    case 2:
+      CHECK_OK(hutch_compare_and_swap(cache, KEY("key"), version, KEY("newer"), NULL, NULL));
+      CHECK_TEXT(disk, "key", "newer");
+      break;
+    default: CHECK_OK(hutch_remove(cache, KEY("key")));
+    }
+    bool has_gone = which == 0 || which == 3;
+    CHECK_EQUAL(has_gone ? 0 : 1, count_of(disk));
+    CHECK_EQUAL(has_gone ? 0 : 1, count_of(cache));
+    CHECK_SOUND(cache);
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+    remove_tree(away.text);
+  }
+}
+
 static hutch_status write_under_a_condition(hutch_cache *cache, int which, uint64_t version) {
   hutch_value *value = NULL;
   hutch_put_options tagged = put_options();

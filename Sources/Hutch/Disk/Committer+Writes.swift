@@ -105,8 +105,12 @@ extension Committer {
     // An entry of a codec that is not here is none for this cache.
     if isAlive, options.knows(old.row.record.codec) {
       version = old.row.record.version
-    } else if let copy = write.copy, shared.counters.mark(write.hash) == copy.mark {
-      // The number is odd if this transaction has written the key before.
+    }
+    // The number is odd if this transaction has written the key before. A row that is older than
+    // the copy is that of an older directory, which has come back in place of the one before.
+    if let copy = write.copy, copy.version > version,
+      shared.counters.mark(write.hash) == copy.mark
+    {
       version = copy.version
     }
     write.result.existing = version

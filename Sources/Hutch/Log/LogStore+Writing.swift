@@ -125,7 +125,11 @@ extension LogStore {
       write.existed = !hasExpired(match.entry, at: moment)
       if write.existed && isShown(match.entry) { write.existing = match.entry.version }
     }
-    if let copy = write.copy, write.existing == 0, copy.mark == marks.now(write.counter) {
+    // An entry that is older than the copy is that of an older directory, which has come back in
+    // place of the one before.
+    if let copy = write.copy, copy.version > write.existing,
+      copy.mark == marks.now(write.counter)
+    {
       write.existing = copy.version
     }
     guard write.condition.holds(for: write.existing) else {
