@@ -397,6 +397,30 @@ TEST(a_suspended_task_reads_nothing_and_continues) {
   end_session(session);
 }
 
+static hutch_status want_no_more(void *context, hutch_http_task *task, const void *data,
+                                 size_t size) {
+  (void)context, (void)task;
+  CHECK_BYTES("half", 4, data, size);
+  return HUTCH_CONFLICT;
+}
+
+/* The server sends no more for 20 s. */
+TEST(a_host_that_stops_at_the_first_piece_after_a_resume_has_stopped) {
+  counts c = {0};
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = counted(url_of("wire", "/stall_within"), &c);
+  request.on_response = suspend_at_once;
+  request.on_body = want_no_more;
+  hutch_http_task *task = begin(session, &request);
+  await_callback(task, &c.responses);
+  CHECK_STATUS(HUTCH_TIMED_OUT, hutch_http_task_wait(task, 100 * HUTCH_MILLISECOND));
+  CHECK_OK(hutch_http_task_resume(task));
+  CHECK_OK(hutch_http_task_wait(task, 15 * HUTCH_SECOND));
+  CHECK_EQUAL(HUTCH_CONFLICT, result_of(task));
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
 static int started[8];
 static _Atomic int starts;
 

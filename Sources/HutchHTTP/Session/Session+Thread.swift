@@ -99,7 +99,8 @@ extension Session {
     switch state {
     case .running:
       guard let transfer = task.transfer else { return }
-      transfer.proceed()
+      let code = transfer.proceed()
+      if code != CURLE_OK { return ended(transfer, code) }
       watch(transfer)
     case .suspended:
       task.lane?.remove(task)
@@ -162,12 +163,17 @@ extension Session {
       let transfer = Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue()
       let task = transfer.task
       if !task.isSilent { signal() }
-      do throws(Failure) {
-        // Nil: another request follows from this one.
-        if let outcome = try transfer.ended(code) { end(task, outcome, signals: !task.isSilent) }
-      } catch {
-        end(task, .failed(error), signals: !task.isSilent)
-      }
+      ended(transfer, code, signals: !task.isSilent)
+    }
+  }
+
+  /// A request of libcurl has ended.
+  private func ended(_ transfer: Transfer, _ code: CURLcode, signals: Bool = true) {
+    do throws(Failure) {
+      // Nil: another request follows from this one.
+      if let outcome = try transfer.ended(code) { end(transfer.task, outcome, signals: signals) }
+    } catch {
+      end(transfer.task, .failed(error), signals: signals)
     }
   }
 

@@ -172,12 +172,19 @@ final class Transfer {
     isPaused = true
   }
 
-  func proceed() {
-    guard isPaused else { return }
+  /// libcurl brings the piece again at which the transfer was paused. If a callback wants it to
+  /// stop, it says so here, and does not stop by itself.
+  func proceed() -> CURLcode {
+    guard isPaused else { return CURLE_OK }
     isPaused = false
     lastMove = Clock.read(CLOCK_MONOTONIC)
-    if isAdded { curl_easy_pause(easy, CURLPAUSE_CONT) }
+    if isAdded {
+      let code = curl_easy_pause(easy, CURLPAUSE_CONT)
+      // The other one says that there is no connection yet, or no more.
+      if code != CURLE_OK, code != CURLE_BAD_FUNCTION_ARGUMENT { return code }
+    }
     continueSoon()
+    return CURLE_OK
   }
 
   // MARK: timeouts
