@@ -180,6 +180,36 @@ PROCESS(holds_it_exclusively, directory) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The members of a database and the children among them are counted in a file. */
+TEST(no_number_of_members_ends_a_process) {
+  path directory = scratch("cache");
+  hutch_options options = shared_options();
+  options.storage = HUTCH_STORAGE_MIXED;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  int file = open(in_directory(directory.text, "hutch.shared").text, O_RDWR);
+  CHECK(file >= 0);
+  enum { MEMBERS = 56, CHILDREN = 120 };
+  CHECK_EQUAL(4, pwrite(file, "\xff\xff\xff\xff", 4, MEMBERS));
+  process other = start_process("holds_it_shared", directory.text);
+  await_ready(&other);
+  CHECK_EQUAL(4, pwrite(file, "\xff\xff\xff\xff", 4, MEMBERS));
+  CHECK_EQUAL(4, pwrite(file, "\xff\xff\xff\xff", 4, CHILDREN));
+  pid_t child = fork_now();
+  if (child == 0) {
+    CHECK_OK(put_text(cache, "key", "value"));
+    end_child();
+  }
+  await_child(child);
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_EQUAL(4, pwrite(file, "\xff\xff\xff\xff", 4, CHILDREN));
+  CHECK_OK(hutch_close(cache));
+  close(file);
+  cache = open_cache(directory.text, &options);
+  CHECK_EQUAL(1, CHECK_SOUND(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(shared_and_exclusive_are_in_each_others_way) {
   path directory = scratch("cache");
   hutch_options options = unlimited_options();

@@ -80,7 +80,7 @@ final class Membership {
       throw Failure(.busy, "other processes have opened the directory meanwhile")
     }
     try shared.map(sharing == .shared ? directory : nil, isAlone: isAlone)
-    if !isAlone { shared.members += 1 }
+    if !isAlone { shared.members &+= 1 }
     // A try that has failed before leaves no lock, so the next one does all this again.
     use(new)
     return isAlone
@@ -193,8 +193,8 @@ final class Membership {
     }
     defer { lock.endTurn() }
     forChild = try lock.makeForChild(place)
-    shared.members += 1
-    shared.idleMembers += 1
+    shared.members &+= 1
+    shared.idleMembers &+= 1
   }
 
   /// The child has the file, or there will be no child. Then the child stays counted, as a process

@@ -239,7 +239,7 @@ final class SharedState {
   /// A member notes that it is alone. True: members have ended without saying so, and may have left
   /// content files behind.
   func noteAlone() -> Bool {
-    let lost = members > 1 + idleMembers
+    let lost = members > 1 &+ idleMembers
     members = 1
     idleMembers = 0
     return lost
