@@ -172,6 +172,11 @@ static PyObject *fast_getitem(fast *self, PyObject *name) {
   return object ? object : no_item(name);
 }
 
+/* The handle that asks memory alone; NULL: there is none, or the object is not attached. */
+static inline hutch_cache *memory_of(const fast *self) {
+  return self->is_in_memory ? self->cache : self->memory;
+}
+
 static COLD int contains_slowly(fast *self, PyObject *name) {
   PyObject *answer = slowly(self, CONTAINS, &name, 1, NULL);
   int is_there = answer ? PyObject_IsTrue(answer) : -1;
@@ -179,38 +184,40 @@ static COLD int contains_slowly(fast *self, PyObject *name) {
   return is_there;
 }
 
-/* Asks memory, and without the GIL the disk. */
-static COLD int contains_on_disk(fast *self, const key *key) {
-  hutch_status status = HUTCH_NOT_FOUND;
-  if (self->memory) status = hutch.contains(self->memory, key->data, key->size);
-  if (status != HUTCH_OK) {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.contains(self->cache, key->data, key->size);
-    Py_END_ALLOW_THREADS
-  }
+/* Without the GIL: the disk may be asked. */
+static COLD int contains_below(fast *self, const char *data, size_t size) {
+  hutch_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hutch.contains(self->cache, data, size);
+  Py_END_ALLOW_THREADS
   return is_fine(self, status) ? status == HUTCH_OK : -1;
 }
 
-/* Of a key of another kind, or where memory is not all of the cache. */
+/* Of a key of another kind, or of a disk tier alone. */
 static COLD int contains_anyhow(fast *self, PyObject *name) {
   key key;
   PyErr_Clear(); /* of surrogates, which key_of judges */
   if (!is_attached(self)) return -1;
   if (!key_of(name, &key)) return contains_slowly(self, name);
-  if (!self->is_in_memory) return contains_on_disk(self, &key);
-  hutch_status status = hutch.contains(self->cache, key.data, key.size);
-  return is_fine(self, status) ? status == HUTCH_OK : -1;
+  hutch_cache *memory = memory_of(self);
+  hutch_status status =
+      memory ? hutch.contains(memory, key.data, key.size) : HUTCH_NOT_FOUND;
+  if (status == HUTCH_OK) return 1;
+  if (!self->is_in_memory) return contains_below(self, key.data, key.size);
+  return is_fine(self, status) ? 0 : -1;
 }
 
-/* A hit needs no struct key. is_in_memory says that the object is attached. */
+/* A hit needs no struct key. */
 static int fast_contains(fast *self, PyObject *name) {
   Py_ssize_t size;
   const char *data;
-  if (RARELY(!PyUnicode_CheckExact(name) || !self->is_in_memory || !self->state->complete) ||
+  hutch_cache *memory = memory_of(self);
+  if (RARELY(!PyUnicode_CheckExact(name) || !memory || !self->state->complete) ||
       RARELY(!(data = PyUnicode_AsUTF8AndSize(name, &size))) || RARELY(size == 0))
     return contains_anyhow(self, name);
-  hutch_status status = hutch.contains(self->cache, data, (size_t)size);
+  hutch_status status = hutch.contains(memory, data, (size_t)size);
   if (status == HUTCH_OK) return 1;
+  if (RARELY(!self->is_in_memory)) return contains_below(self, data, (size_t)size);
   return RARELY(status != HUTCH_NOT_FOUND) && !is_fine(self, status) ? -1 : 0;
 }
 
