@@ -248,7 +248,8 @@ enum {
  *   kept for longer than others (S3-FIFO). LRU and LFU are approximate (CLOCK, and CLOCK
  *   with a count up to two), FIFO is exact.
  *   SQLite: LRU. LRU and LFU are exact up to 4,096 entries, and go by samples above; FIFO is
- *   exact.
+ *   exact. Reads are counted together, a while later: those of an entry that a put has
+ *   replaced meanwhile are uses of the new entry to LFU.
  */
 enum {
   HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
