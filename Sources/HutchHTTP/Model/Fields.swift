@@ -91,20 +91,21 @@ struct Fields: ~Copyable {
   func forEachMember(
     _ name: StaticString, _ use: (Bytes) throws(Failure) -> Void
   ) throws(Failure) {
-    var place = 0
-    while let value = next(literal(name), &place) {
-      var members = ListReader(bytes(of: value))
-      while let member = members.next() { try use(member) }
+    _ = try hasMember(name) { (member) throws(Failure) in
+      try use(member)
+      return false
     }
   }
 
   /// A member of the lists that the headers of this name have is one that is looked for.
-  func hasMember(_ name: StaticString, where isWanted: (Bytes) -> Bool) -> Bool {
+  func hasMember<E: Error>(
+    _ name: StaticString, where isWanted: (Bytes) throws(E) -> Bool
+  ) throws(E) -> Bool {
     var place = 0
     while let value = next(literal(name), &place) {
       var members = ListReader(bytes(of: value))
       while let member = members.next() {
-        if isWanted(member) { return true }
+        if try isWanted(member) { return true }
       }
     }
     return false
