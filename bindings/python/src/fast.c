@@ -172,7 +172,7 @@ static PyObject *fast_getitem(fast *self, PyObject *name) {
   return object ? object : no_item(name);
 }
 
-/* The handle that asks memory alone; NULL: there is none, or the object is not attached. */
+/* The handle that asks memory alone; NULL: there is none. */
 static inline hutch_cache *memory_of(const fast *self) {
   return self->is_in_memory ? self->cache : self->memory;
 }
@@ -193,32 +193,31 @@ static COLD int contains_below(fast *self, const char *data, size_t size) {
   return is_fine(self, status) ? status == HUTCH_OK : -1;
 }
 
-/* Of a key of another kind, or of a disk tier alone. */
-static COLD int contains_anyhow(fast *self, PyObject *name) {
-  key key;
-  PyErr_Clear(); /* of surrogates, which key_of judges */
-  if (!is_attached(self)) return -1;
-  if (!key_of(name, &key)) return contains_slowly(self, name);
+static inline int contains_bytes(fast *self, const char *data, size_t size) {
   hutch_cache *memory = memory_of(self);
-  hutch_status status =
-      memory ? hutch.contains(memory, key.data, key.size) : HUTCH_NOT_FOUND;
+  hutch_status status = memory ? hutch.contains(memory, data, size) : HUTCH_NOT_FOUND;
   if (status == HUTCH_OK) return 1;
-  if (!self->is_in_memory) return contains_below(self, key.data, key.size);
-  return is_fine(self, status) ? 0 : -1;
+  if (RARELY(!self->is_in_memory)) return contains_below(self, data, size);
+  return RARELY(status != HUTCH_NOT_FOUND) && !is_fine(self, status) ? -1 : 0;
 }
 
-/* A hit needs no struct key. */
+/* Of a key of another kind than a str without surrogates. */
+static COLD int contains_of_any(fast *self, PyObject *name) {
+  key key;
+  PyErr_Clear(); /* of surrogates, which key_of judges */
+  if (!key_of(name, &key)) return contains_slowly(self, name);
+  return contains_bytes(self, key.data, key.size);
+}
+
+/* A str needs no struct key. */
 static int fast_contains(fast *self, PyObject *name) {
   Py_ssize_t size;
   const char *data;
-  hutch_cache *memory = memory_of(self);
-  if (RARELY(!PyUnicode_CheckExact(name) || !memory || !self->state->complete) ||
+  if (RARELY(!is_attached(self))) return -1;
+  if (RARELY(!PyUnicode_CheckExact(name)) ||
       RARELY(!(data = PyUnicode_AsUTF8AndSize(name, &size))) || RARELY(size == 0))
-    return contains_anyhow(self, name);
-  hutch_status status = hutch.contains(memory, data, (size_t)size);
-  if (status == HUTCH_OK) return 1;
-  if (RARELY(!self->is_in_memory)) return contains_below(self, data, (size_t)size);
-  return RARELY(status != HUTCH_NOT_FOUND) && !is_fine(self, status) ? -1 : 0;
+    return contains_of_any(self, name);
+  return contains_bytes(self, data, (size_t)size);
 }
 
 static Py_ssize_t fast_length(fast *self) {
