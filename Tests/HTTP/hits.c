@@ -143,6 +143,45 @@ TEST(a_cancel_within_a_callback_of_resume_has_its_effect) {
   stop(&r);
 }
 
+typedef struct turn {
+  counts c; /* Its address is the context of all callbacks. */
+  hutch_http_session *session;
+} turn;
+
+/* When it returns, the session's thread has done all that was wished before. */
+static void *take_turn(void *context) {
+  hutch_http_request request = get(url_of("plain", "/hello.txt"));
+  hutch_http_task_release(fetch(context, &request));
+  return NULL;
+}
+
+static void suspend_and_resume(void *context, hutch_http_task *task) {
+  turn *t = context;
+  pthread_t thread;
+  if (t->c.responses++) return;
+  CHECK_OK(hutch_http_task_suspend(task));
+  CHECK_OK(hutch_http_task_resume(task));
+  CHECK(pthread_create(&thread, NULL, take_turn, t->session) == 0);
+  pthread_join(thread, NULL);
+}
+
+TEST(a_callback_of_resume_may_suspend_and_resume_the_task) {
+  rig r = start(NULL, "here7", fresh);
+  hutch_http_request plain = get(r.url);
+  hutch_http_task_release(fetch(r.session, &plain));
+  turn t = {.session = r.session};
+  hutch_http_request request = counted(r.url, &t.c);
+  request.on_response = suspend_and_resume;
+  request.flags = HUTCH_HTTP_ANY_THREAD;
+  hutch_http_task *task = made(&r, &request);
+  CHECK_OK(hutch_http_task_resume(task));
+  CHECK(t.c.responses == 1 && t.c.completions == 1 && t.c.releases == 1);
+  CHECK(pthread_equal(t.c.thread, pthread_self()));
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  hutch_http_task_release(task);
+  stop(&r);
+}
+
 static void release_it(void *context, const hutch_http_completion *completion) {
   (*(int *)context)++;
   hutch_http_task_release(completion->task);

@@ -113,8 +113,9 @@ final class HTTPTask {
   func resume() {
     session.lock.lock()
     let isNews = state == .suspended
-    isHeld = isNews && !hasBegun && mayBeAnsweredHere && session.end == nil
-    let isHere = isHeld
+    let isHere = isNews && !hasBegun && mayBeAnsweredHere && session.end == nil
+    // A task that is held stays so: a callback of the answer may suspend and resume it.
+    if isHere { isHeld = true }
     if isNews { hasBegun = true }
     let wakes = isNews && change(to: .running)
     session.lock.unlock()
