@@ -548,7 +548,8 @@ HUTCH_API hutch_status hutch_http_task_progress(hutch_http_task *task,
  * hutch_http_task_retain, hutch_http_task_release - references
  *
  * retain returns its argument. A release does not stop a task that runs; the last release
- * cancels one that is suspended. Since 0.1.
+ * cancels one that is suspended, and so does a callback that suspends a task without references
+ * and does not retain it. Since 0.1.
  */
 HUTCH_API hutch_http_task *hutch_http_task_retain(hutch_http_task *task);
 HUTCH_API void hutch_http_task_release(hutch_http_task *task);

@@ -397,6 +397,45 @@ TEST(a_suspended_task_reads_nothing_and_continues) {
   end_session(session);
 }
 
+/* A task that the host has released when it has a response. */
+typedef struct left {
+  counts c; /* Its address is the context of all callbacks. */
+  _Atomic int is_released;
+  bool is_retained;
+  hutch_http_task *_Atomic task;
+} left;
+
+static void suspend_what_is_left(void *context, hutch_http_task *task) {
+  left *l = context;
+  while (!l->is_released) nap();
+  CHECK_OK(hutch_http_task_suspend(task));
+  if (l->is_retained) l->task = hutch_http_task_retain(task);
+}
+
+TEST(a_callback_that_suspends_a_task_without_references_cancels_it) {
+  left l[2] = {{.is_retained = false}, {.is_retained = true}};
+  hutch_http_session *session = new_session(NULL);
+  for (int index = 0; index < 2; index++) {
+    hutch_http_request request = counted(url_of("plain", "/hello.txt"), &l[index].c);
+    request.on_response = suspend_what_is_left;
+    hutch_http_task_release(begin(session, &request));
+    l[index].is_released = 1;
+  }
+  while (!l[0].c.releases) nap();
+  CHECK_EQUAL(1, l[0].c.completions);
+  CHECK_EQUAL(HUTCH_CANCELLED, l[0].c.status);
+  while (!l[1].task) nap();
+  CHECK_EQUAL(HUTCH_HTTP_SUSPENDED, state_of(l[1].task));
+  CHECK_OK(hutch_http_task_resume(l[1].task));
+  CHECK_EQUAL(HUTCH_OK, result_of(l[1].task));
+  hutch_http_task_release(l[1].task);
+  end_session(session);
+  for (int index = 0; index < 2; index++) {
+    CHECK_EQUAL(1, l[index].c.completions);
+    CHECK_EQUAL(1, l[index].c.releases);
+  }
+}
+
 static hutch_status want_no_more(void *context, hutch_http_task *task, const void *data,
                                  size_t size) {
   (void)context, (void)task;

@@ -92,6 +92,9 @@ final class HTTPTask {
 
   func addHost() { hosts.wrappingAdd(1, ordering: .relaxed) }
 
+  /// The host has a reference to it.
+  var hasHost: Bool { hosts.load(ordering: .relaxed) > 0 }
+
   /// A reference of the host is gone: without one, a task that is suspended would wait for ever.
   func removeHost() {
     guard hosts.wrappingSubtract(1, ordering: .relaxed).newValue == 0 else { return }

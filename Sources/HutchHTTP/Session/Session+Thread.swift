@@ -103,6 +103,8 @@ extension Session {
       if code != CURLE_OK { return ended(transfer, code) }
       watch(transfer)
     case .suspended:
+      // A callback has suspended it after the host's last release: no call can resume it.
+      if !task.hasHost { return end(task, .cancelled) }
       task.lane?.remove(task)
       task.transfer?.pause()
     case .cancelling:
