@@ -1,5 +1,6 @@
 /* Sessions and tasks: what a task does with a server that behaves. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -394,6 +395,39 @@ TEST(a_suspended_task_reads_nothing_and_continues) {
   CHECK_EQUAL(HUTCH_OK, result_of(task));
   CHECK_EQUAL(30000000, response_of(task).body_size);
   hutch_http_task_release(task);
+  end_session(session);
+}
+
+/* libcurl before 8.1 loses them (curl's issue 10971): 8 KB at least each time. */
+TEST(a_cancel_frees_the_pieces_that_are_kept_of_a_suspended_stream) {
+  enum { TASKS = 100 };
+  hutch_http_security security = {.struct_size = sizeof security,
+                                  .authorities = file_of("authority.pem")};
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration,
+                                            .progress_interval = 1,
+                                            .security = &security};
+  hutch_http_session *session = new_session(&configuration);
+  hutch_http_request request = get(url_of("good", "/hello.txt"));
+  hutch_http_task_release(fetch(session, &request));
+  /* It has a stream of the same connection all the time. */
+  request.url = url_of("good", "/wire/stall");
+  hutch_http_task *other = begin(session, &request);
+  size_t before = 0;
+  for (int index = 0; index <= TASKS; index++) {
+    counts c = {0};
+    hutch_http_progress progress = {.struct_size = sizeof progress};
+    request = counted(url_of("good", "/million"), &c);
+    request.on_response = suspend_at_once;
+    hutch_http_task *task = begin(session, &request);
+    for (; progress.received == 0; nap()) CHECK_OK(hutch_http_task_progress(task, &progress));
+    CHECK_OK(hutch_http_task_cancel(task, NULL));
+    CHECK_EQUAL(HUTCH_CANCELLED, result_of(task));
+    hutch_http_task_release(task);
+    if (index == 0) before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  }
+  CHECK(mallinfo2().uordblks + mallinfo2().hblkhd < before + TASKS * 4000);
+  CHECK_OK(hutch_http_task_cancel(other, NULL));
+  hutch_http_task_release(other);
   end_session(session);
 }
 

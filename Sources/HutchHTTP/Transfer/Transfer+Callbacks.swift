@@ -26,6 +26,7 @@ extension Transfer {
   static var body: hutch_curl_bytes {
     { start, size, count, context in
       let transfer = Transfer.of(context)
+      if transfer.isDropped { return size * count }
       if transfer.task.isPausing.load(ordering: .relaxed) {
         // libcurl keeps the piece, and brings it again.
         transfer.isPaused = true

@@ -95,6 +95,8 @@ final class Transfer {
   /// That connection has been made, with the tunnel of a proxy and the TLS handshake.
   private var isConnected = false
   var isPaused = false
+  /// The request ends, and the rest of its body is for nobody.
+  private(set) var isDropped = false
 
   init(of task: HTTPTask) throws(Failure) {
     self.task = task
@@ -116,6 +118,13 @@ final class Transfer {
 
   private func remove() {
     guard isAdded else { return }
+    if isPaused {
+      // libcurl before 8.1 loses what it keeps of a stream that is paused, if the connection has
+      // others (curl's issue 10971). It brings that to `body`, which drops it.
+      isDropped = true
+      curl_easy_pause(easy, CURLPAUSE_CONT)
+      isDropped = false
+    }
     curl_multi_remove_handle(session.sockets.multi, easy)
     session.mayHaveIdle = true
     isAdded = false
