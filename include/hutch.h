@@ -440,7 +440,7 @@ typedef struct hutch_tier_limits {
                            value and the rest, or its explicit cost. The pages in memory
                            are a few percent more; if sizes have changed so that holes
                            between entries are of no use, the tier keeps fewer entries
-                           until they are. A tier of less than 16 MB keeps fewer entries
+                           until they are. A tier of less than 64 MB keeps fewer entries
                            for what it has beside them too. Disk: the space of the entries, of the
                            database's log and of removed files that are not yet
                            deleted. Of a database's limit an eighth, at most 16 MiB, is

@@ -35,13 +35,14 @@ import Synchronization
 /// 256 KB. A put that has evicted many entries gets the rest of its charge from the reserve. The
 /// puts after it restore that: each evicts a little more.
 ///
-/// SMALL TIERS. What a tier has at any size, and what the heap may keep, is more than a few percent
-/// of a small limit. So a tier of less than 16 MB pays for all that its memory is more than its
-/// charges and a 16th of the limit. What it pays hardly changes once it is full: it is the `base`
-/// of the limit in force, which is reviewed once in some puts, and no put is slower for it. Small
-/// puts of such a tier close holes slowly. So when new limits make a tier small it pays at once,
-/// and the holes of what goes for that are closed before the call returns. A tier of less than half
-/// a megabyte does not pay, because little would be left for its entries.
+/// SMALL TIERS. What a tier has at any size, what the heap may keep, and what small entries leave
+/// idle when larger ones take their place, is more than a few percent of a small limit. So a tier
+/// of less than 64 MB pays for all that its memory is more than its charges and a 16th of the
+/// limit. What it pays hardly changes while it is full of entries of the same sizes: it is the
+/// `base` of the limit in force, which is reviewed once in some puts, and in each put of the charge
+/// of several entries. Below 8 MB small puts close holes slowly. So when new limits make a tier
+/// small it pays at once, and the holes of what goes for that are closed before the call returns. A
+/// tier of less than half a megabyte does not pay, because little would be left for its entries.
 struct Budget: ~Copyable {
   private struct Limits: ~Copyable {
     let cost = Atomic<UInt64>(0)
@@ -69,7 +70,8 @@ struct Budget: ~Copyable {
 
   /// So many bytes no tier pays for.
   private static var small: Int { 64 << 10 }
-  static var mostOfSmallTier: UInt64 { 16 << 20 }
+  static var mostOfSmallTier: UInt64 { 8 << 20 }
+  private static var mostThatPaysAll: UInt64 { 64 << 20 }
   private static var leastThatPaysAll: UInt64 { 512 << 10 }
   private static var mostOfReserve: UInt64 { 256 << 10 }
   private static var leastOfStep: UInt64 { 8 << 10 }
@@ -149,8 +151,8 @@ struct Budget: ~Copyable {
     limits.pointee.isLowered.store(true, ordering: .relaxed)
   }
 
-  /// Whether it is a small tier that pays for all of its memory.
-  private var paysAll: Bool { paysForMore && costLimit < Budget.mostOfSmallTier }
+  /// Whether it is a tier that pays for all of its memory.
+  private var paysAll: Bool { paysForMore && costLimit < Budget.mostThatPaysAll }
 
   /// Whether the tier pays for more than what it has lost.
   private var paysForMore: Bool { costLimit >= Budget.leastThatPaysAll && !hasOwnCosts }
@@ -164,7 +166,7 @@ struct Budget: ~Copyable {
 
   private func setSize(of cost: UInt64) {
     let most = Budget.mostOfSmallTier
-    let new = cost < most ? Heap.TierSize.small : cost < 2 * most ? .modest : .large
+    let new = cost < most ? Heap.TierSize.small : cost < 4 * most ? .modest : .large
     let old = limits.pointee.size.exchange(new.rawValue, ordering: .relaxed)
     Heap.countTier(new, 1)
     Heap.countTier(Heap.TierSize(rawValue: old).unsafelyUnwrapped, -1)
@@ -188,7 +190,11 @@ struct Budget: ~Copyable {
   }
 
   /// Whether so many idle bytes of the tier are more than nothing much.
-  func isTooMuch(_ idle: Int) -> Bool { idle > Budget.small && UInt64(idle) > costLimit / 32 }
+  func isTooMuch(_ idle: Int) -> Bool { idle > Budget.small && UInt64(idle) > freeOfIdle }
+
+  private var freeOfIdle: UInt64 {
+    costLimit < Budget.mostThatPaysAll ? costLimit / 64 : costLimit / 32
+  }
 
   /// The bytes in memory because of the tier: its part of the heap, by what it has of the bytes in
   /// use there, and what is not in the heap. Without holes, which grow when the limit in force is
@@ -211,14 +217,14 @@ struct Budget: ~Copyable {
   func payIdle(_ idle: Int) -> Bool {
     let limit = costLimit
     if !isTooMuch(idle) || hasOwnCosts { return false }
-    let inForce = limit - reserve - min(limit / 2, UInt64(idle) - limit / 32)
+    let inForce = limit - reserve - min(limit / 2, UInt64(idle) - freeOfIdle)
     limits.pointee.target.store(inForce, ordering: .relaxed)
     limits.pointee.costInForce.store(inForce, ordering: .relaxed)
     limits.pointee.isLowered.store(true, ordering: .relaxed)
     return true
   }
 
-  /// Likewise for all that a small tier has beside its entries.
+  /// Likewise for all that a tier has beside its entries.
   func payAll(idle: Int, policyBytes: Int) -> Bool {
     if !paysAll { return false }
     review(with: 0, idle: idle, policyBytes: policyBytes)
@@ -279,10 +285,9 @@ struct Budget: ~Copyable {
       return limits.pointee.isLowered.store(false, ordering: .relaxed)
     }
     let base = min(limit, limits.pointee.base.load(ordering: .relaxed))
-    // The base of a small tier has what the heap may keep. Its limit falls a tenth below that at
-    // most: evictions leave holes too, which puts close slowly. It would fall because it falls.
-    let isSmall = limit < Budget.mostOfSmallTier
-    let besideRoom = isSmall ? .max : limit / 64 * 5 - min(room, limit / 16)
+    let besideRoom = paysForMore ? limit / 64 * 5 - min(room, limit / 16) : .max
+    // The base of a tier that pays for all has what the heap may keep. Its limit falls a tenth
+    // below that at most: evictions leave holes too, and it would fall because it falls.
     let (free, most) =
       paysAll
       ? (limit / 64, limit / 10)

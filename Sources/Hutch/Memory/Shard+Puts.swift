@@ -147,7 +147,9 @@ extension Shard {
   private mutating func pay(
     with charge: UInt64, _ budget: borrowing Budget, _ departures: inout Departures
   ) -> Bool {
-    if _slowPath(puts.value & 15 == 0 || entries.bytes != counted) { review(budget, charge) }
+    if _slowPath(puts.value & 15 == 0 || entries.bytes != counted || budget.isMuch(charge)) {
+      review(budget, charge)
+    }
     // Once for all steps of a put: a step that evicts leaves less, so that one put would evict all
     // at once. But without room for it in an empty tier it would not end.
     let hasRoom = charge <= budget.costInForce

@@ -301,7 +301,7 @@ enum Heap {
       used / 64 &+ inUse &* min(mostOfArena, max(leastOfArena, used / 256)), max(least, used / 32))
   }
 
-  /// A memory tier by its limit (`Budget`): less than 16 MB, less than 32 MB, or more.
+  /// A memory tier by its limit (`Budget`): less than 8 MB, less than 32 MB, or more.
   enum TierSize: Int8 { case large, modest, small }
 
   /// So many more tiers of a size are there.
