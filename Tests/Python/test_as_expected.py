@@ -176,6 +176,26 @@ def test_a_subclass_is_pickled_with_its_attributes(directory):
                 assert other.limits().memory.count == 5
 
 
+class Shelf(Tenant):
+    __slots__ = ("__row", "label", "empty")
+
+    def set_row(self, row: int) -> None:
+        self.__row = row
+
+    def row(self) -> int:
+        return self.__row
+
+
+def test_a_subclass_is_pickled_with_its_slots(directory):
+    with Shelf(directory, "first") as cache:
+        cache.set_row(7)
+        cache.label = "top"
+        for make in (copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))):
+            with make(cache) as other:
+                assert (other.row(), other.label, other.name) == (7, "top", "first")
+                assert not hasattr(other, "empty")
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_other_processes_are_handed_a_cache(directory, method):
     with hutch.Cache(directory, sharing="shared") as cache:
