@@ -432,6 +432,40 @@ TEST(while_others_write) {
   CHECK_OK(hutch_close(c.cache));
 }
 
+typedef struct newcomers {
+  hutch_cache *cache;
+  uint32_t puts;
+} newcomers;
+
+static int32_t put_another(void *context, uint64_t removed, uint64_t total) {
+  (void)removed;
+  (void)total;
+  newcomers *n = context;
+  put_costing(n->cache, MANY + n->puts++, 10);
+  return n->puts == 1000;
+}
+
+/* Each look for the entries to remove misses what is put meanwhile, which is no reason to look
+   again and again. */
+TEST(a_trim_on_disk_ends_while_others_put) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t kind = HUTCH_TRIM_TO_COST; kind <= HUTCH_TRIM_LEAST_FREQUENT; kind++) {
+    for (uint32_t i = 0; i < MANY; i++) put_costing(disk, i, 10);
+    /* The cost of a database has its log, too, which goes first. */
+    uint64_t all = kind == HUTCH_TRIM_TO_COUNT ? count_of(disk) : cost_of(disk);
+    newcomers n = {disk, 0};
+    hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = kind, .amount = all / 32,
+                            .progress = put_another, .context = &n};
+    CHECK_OK(hutch_trim(disk, &spec, NULL));
+    CHECK(n.puts > 0 && n.puts < 200);
+    CHECK_OK(hutch_clear(disk));
+  }
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ------------------------------------------------------------------- tiers */
 
 TEST(each_tier_by_itself) {

@@ -24,6 +24,8 @@ final class StorageTrim {
   private let rule: TrimRule
   /// The number of entries to remove; 0: not known.
   private var total: UInt64 = 0
+  /// A removal has found its goal reached: what is put behind that is no reason for another one.
+  private var isReached = false
 
   init(
     _ spec: TrimSpec, of storage: any Storage, for observer: any StorageObserver, at moment: Moment
@@ -67,7 +69,10 @@ final class StorageTrim {
       let slice = try storage.remove(victims, start..<end, to: goal, at: moment, if: isWanted)
       removed += slice.removed
       guard goesOn(goOn) else { return false }
-      if !slice.hasMore { break }
+      if !slice.hasMore {
+        isReached = true
+        break
+      }
       start = end
     }
     return true
@@ -179,13 +184,17 @@ final class StorageTrim {
   /// Removes the entries that come first by rank until the goal is reached.
   private func trimByRank(_ goOn: Progress) throws(Failure) {
     let (goal, rule) = (rule.goal, rule)
-    // Rounds that remove nothing: every victim was read or moved meanwhile.
-    var idle = 0
-    while idle < 3 {
+    // As many rounds as take away everything, and some for what is read, moved or put meanwhile.
+    for _ in 0..<24 where !isReached {
       let occupancy = try storage.occupancy()
       let excess = goal.excess(of: occupancy)
       guard excess > 0 else { break }
-      var candidates = TrimScan(needing: excess, of: Int64(clamping: occupancy.count))
+      // Some more than are needed: for what is put until the end of the round, and in place of
+      // what is read. They stay where the goal is reached without them.
+      let all = goal.countsEntries ? occupancy.count : occupancy.charge
+      var candidates = TrimScan(
+        needing: Record.sum(excess, Int64(clamping: all / 16)),
+        of: Int64(clamping: occupancy.count))
       var place = WalkPlace()
       while !place.isAtEnd {
         var failure: Failure?
@@ -203,7 +212,6 @@ final class StorageTrim {
       candidates.sort()
       var victims = GrowingArray<Int64>()
       for i in 0..<candidates.count { try victims.append(candidates[i].tag) }
-      let before = removed
       let goesOn = try remove(victims, to: goal, goOn) { index, record in
         // An entry that was read since the walk has another rank.
         let known: Int64 =
@@ -215,7 +223,6 @@ final class StorageTrim {
         return Record.difference(record.accessed, StorageTrim.accessStep) <= known
       }
       guard goesOn else { return }
-      idle = removed == before ? idle + 1 : 0
     }
     _ = try fitsOnceReclaimed(goOn)
   }
