@@ -24,6 +24,8 @@ final class HeapStore: Storage, @unchecked Sendable {
     let charge: UInt64
     /// Grows with writes and touches.
     var id: Int64 = 0
+    /// Of the key.
+    var place: Int64 = 0
     var uses = 0
     /// A read has found it damaged.
     var isBarred = false
@@ -68,6 +70,10 @@ final class HeapStore: Storage, @unchecked Sendable {
   private unowned(unsafe) var observer: (any StorageObserver)?
   /// Whether the condition of a caller's write holds, by the key.
   var holds: (Bytes) -> Bool = { _ in true }
+  /// False: a walk goes by the places of keys.
+  var isOrdered = true
+  /// How many entries the walks of a store that is not ordered have shown.
+  private(set) var shown = 0
   /// Called with no lock held after each look that has found nothing.
   var onMiss: (Bytes) -> Void = { _ in }
 
@@ -162,6 +168,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     medium.cost += row.charge
     medium.rows[key] = row
     medium.rows[key]!.id = medium.lastID
+    medium.rows[key]!.place = key.withUnsafeBytes { place(of: hash.entry($0)) }
   }
 
   private func remove(_ key: [UInt8]) -> Row? {
@@ -295,6 +302,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   func walk(
     _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) {
+    if !isOrdered { return walkByPlace(&place, at: moment, visit: visit) }
     let newest = place.newest ?? lock.withLock { medium.lastID }
     let isDescending = place.isDescending
     let last = place.last ?? (isDescending ? Int64.max : 0)
@@ -305,11 +313,36 @@ final class HeapStore: Storage, @unchecked Sendable {
     place.newest = newest
     place.last = found.last?.row.id ?? last
     place.isAtEnd = found.isEmpty
+    show(found, visit)
+  }
+
+  private func show(
+    _ found: ArraySlice<(key: [UInt8], row: Row)>, _ visit: (Bytes, WalkedEntry) -> Void
+  ) {
     for (key, row) in found {
       let entry = WalkedEntry(
         id: row.id, record: row.record, charge: Int64(row.charge), uses: Int64(row.uses))
       key.withUnsafeBytes { visit($0, entry) }
     }
+  }
+
+  func place(of hash: UInt64) -> Int64 { Int64(hash >> 12) }
+
+  private func isSeen(_ row: Row, at moment: Moment?) -> Bool {
+    guard let moment else { return true }
+    return lock.withLock { serves && !row.isBarred && !isExpired(row, at: moment.time) }
+  }
+
+  private func walkByPlace(
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
+  ) {
+    let start = place.last ?? 0
+    let found = all.filter { $0.row.place >= start && isSeen($0.row, at: moment) }
+      .sorted { $0.row.place < $1.row.place }.prefix(16)
+    place.isAtEnd = found.isEmpty
+    if let last = found.last { place.last = last.row.place + 1 }
+    shown += found.count
+    show(found, visit)
   }
 
   private var all: [(key: [UInt8], row: Row)] {

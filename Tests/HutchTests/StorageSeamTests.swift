@@ -328,6 +328,25 @@ import Testing
     expect(Set(byAccess[0..<100]) == Set((0..<100).map { "k\($0 * 3)" }))
   }
 
+  /// Of the store each page of the walk reads its own part, and not everything.
+  @Test(arguments: [Tiers.disk, .whole])
+  func aWalkReadsEachPartOfAStoreAFewTimesAtMost(_ scope: Tiers) throws {
+    let fixture = try Fixture()
+    let store = fixture.cache.storage as! HeapStore
+    store.isOrdered = false
+    let all = (0..<400).map { "k\($0)" }
+    for key in all { expect(try fixture.put(key, "v", in: .disk).status == .done) }
+    for key in all[..<20] { expect(try fixture.get(key) == "v") }
+    let walk = WholeWalk(Handle(fixture.opening, scope))
+    var found: [String] = []
+    while let key = try walk.next() {
+      found.append(String(decoding: key, as: UTF8.self))
+      walk.room = 32
+    }
+    expect(found.count == 400 && Set(found) == Set(all))
+    expect(store.shown <= 4 * 400)
+  }
+
   @Test func whatMemoryGivesUpIsWrittenThen() throws {
     let fixture = try Fixture {
       $0.writePolicy = .onEviction

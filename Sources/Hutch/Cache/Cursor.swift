@@ -25,7 +25,8 @@ class Cursor {
   /// True if no page comes after this one.
   final var hasEnded = false
   /// Each key of a page lies behind so many bytes of its rank.
-  private final let rankSize: Int
+  final let rankSize: Int
+  private final var ranks = GrowingArray<UInt8>()
   /// The keys come from one source, in the order of the walk and each once: a page has them as they
   /// come.
   final let isInOrder: Bool
@@ -133,6 +134,18 @@ class Cursor {
     } catch {
       failure = error
     }
+  }
+
+  /// A key of a walk that has ranks, behind its rank. Valid until the next call.
+  final func ranked(_ key: Bytes, _ rank: Bytes) -> Bytes {
+    ranks.removeAll()
+    do throws(Failure) {
+      try ranks.append(contentsOf: rank)
+      try ranks.append(contentsOf: key)
+    } catch {
+      failure = error
+    }
+    return Bytes(ranks.elements)
   }
 
   /// Called after each look at some of the entries.

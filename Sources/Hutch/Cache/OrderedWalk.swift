@@ -38,7 +38,6 @@ final class OrderedWalk: Cursor {
   private var met = VersionSet()
   /// How far a walk in the store's order has come.
   private var place: WalkPlace
-  private var ranked = GrowingArray<UInt8>()
 
   /// Of a store's order the first page is short: many walks go no further than a few steps.
   private static let keysInFirstLook = 16
@@ -135,16 +134,6 @@ final class OrderedWalk: Cursor {
 
   private func add(_ key: Bytes, _ time: Int64, _ version: UInt64) {
     if met.contains(version) { return }
-    do throws(Failure) {
-      let rank = Rank(time, version, descending: isDescending)
-      ranked.removeAll()
-      try withUnsafeBytes(of: rank) { (rank) throws(Failure) in
-        try ranked.append(contentsOf: rank)
-      }
-      try ranked.append(contentsOf: key)
-      add(Bytes(ranked.elements))
-    } catch {
-      failure = error
-    }
+    withUnsafeBytes(of: Rank(time, version, descending: isDescending)) { add(ranked(key, $0)) }
   }
 }

@@ -108,6 +108,9 @@ struct SortedKeys: ~Copyable {
     isCut && order(items[sorted - 1], key, SortedKeys.prefix(key)) < 0
   }
 
+  /// The same, of each key that begins with these eight bytes, or with larger ones.
+  func isBehindEnd(_ prefix: UInt64) -> Bool { isCut && items[sorted - 1].prefix < prefix }
+
   /// Adds a key behind all others, whatever its bytes are. `insert` and `order` are not called for
   /// such a page.
   mutating func append(_ key: Bytes) throws(Failure) { try hold(key, 0) }

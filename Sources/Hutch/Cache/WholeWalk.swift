@@ -1,12 +1,14 @@
-/// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
-/// keys begin alike or that have one tag. Through a view it sees one tier.
+/// A walk over the entries of both tiers as one, or over those whose keys begin alike or that have
+/// one tag. Through a view it sees one tier.
 ///
-/// Of one tier the walk takes the keys as they come: memory's in the order of their hashes, which
-/// no write changes, and an ordered store's in the order of keys.
+/// Of memory alone the walk takes the keys as they come, in the order of their hashes, which no
+/// write changes, and of an ordered store in the order of keys.
 ///
-/// Of both tiers a page has the keys that come next, as many as there is room for. They are
-/// collected from both, so an entry that both have is on it once; and as each page begins behind
-/// the end of the one before, no key is met twice.
+/// Else a page has the keys that come next, as many as there is room for: in the order of keys, or,
+/// where the store has no such order, in that of their places in the store's walk. They are
+/// collected from both tiers, so an entry that both have is on it once; and as each page begins
+/// behind the end of the one before, no key is met twice. Of the store a page reads what lies
+/// between its ends, and of memory everything.
 ///
 /// An entry is on its page although it may go from one tier to the other meanwhile. Memory is
 /// looked at behind the store: an entry that the store drops while memory keeps it is met there.
@@ -22,7 +24,8 @@ final class WholeWalk: Cursor {
   private var prefix = GrowingArray<UInt8>()
   /// The entries' tag; empty: they may have any, or none.
   private var tag = GrowingArray<UInt8>()
-  /// The walk goes on behind this key; empty: it has not begun.
+  /// The walk goes on behind this key; empty: it has not begun. If the store is not ordered, the
+  /// key lies behind its place in the store's walk.
   private var passed = GrowingArray<UInt8>()
   /// How far a walk over memory alone has come.
   private var position: UInt64 = 0
@@ -37,7 +40,8 @@ final class WholeWalk: Cursor {
   @inline(never)
   init(_ handle: Handle, goesFar: Bool = false, isRemoval: Bool = false) {
     let storage = handle.scope == .memory ? nil : handle.cache.storage
-    let isInOrder = if let storage { handle.scope == .disk && storage.isOrdered } else { true }
+    let isOrdered = storage?.isOrdered ?? true
+    let isInOrder = isOrdered && (storage == nil || handle.scope == .disk)
     hasStore = storage != nil
     self.isRemoval = isRemoval
     // A store lists the keys without the entries if the walk asks for each. Where processes share,
@@ -45,7 +49,7 @@ final class WholeWalk: Cursor {
     super.init(
       handle, room: goesFar ? Cursor.mostRoom : WholeWalk.firstRoom, isInOrder: isInOrder,
       asksForEach: !isRemoval && (!isInOrder || !hasStore && handle.cache.coherence != nil),
-      rankSize: 0)
+      rankSize: isOrdered ? 0 : MemoryLayout<Int64>.size)
   }
 
   /// For a removal of the entries whose keys begin with `prefix`, and are longer. Delegates: see
@@ -53,7 +57,7 @@ final class WholeWalk: Cursor {
   convenience init(_ handle: Handle, prefix: Bytes) throws(Failure) {
     self.init(handle, goesFar: true, isRemoval: true)
     try self.prefix.append(contentsOf: prefix)
-    try passed.append(contentsOf: prefix)
+    if rankSize == 0 { try passed.append(contentsOf: prefix) }
   }
 
   /// For a removal of the entries with this tag.
@@ -109,7 +113,10 @@ final class WholeWalk: Cursor {
       return
     }
     var place = WalkPlace(limit: Cursor.keysInLook)
-    while !place.isAtEnd {
+    if passed.count > rankSize {
+      place.last = Int64(bigEndian: Bytes(passed.elements).loadUnaligned(as: Int64.self))
+    }
+    while !place.isAtEnd && !page.isBehindEnd(UInt64(bitPattern: place.last ?? 0)) {
       try lookAtStore(&place, at: moment) { key, entry in
         if tag.isEmpty || entry.record.tagSize > 0 && hasTag(key, at: moment) { offer(key) }
       }
@@ -167,10 +174,12 @@ final class WholeWalk: Cursor {
   }
 
   private func offer(_ key: Bytes) {
-    if key.begins(with: Bytes(prefix.elements))
-      && !key.isOrderedBeforeOrSame(as: Bytes(passed.elements))
-    {
-      add(key)
+    guard key.count > prefix.count, key.begins(with: Bytes(prefix.elements)) else { return }
+    var key = key
+    if rankSize > 0 {
+      let place = cache.storage.unsafelyUnwrapped.place(of: cache.memory.hash(key))
+      key = withUnsafeBytes(of: place.bigEndian) { ranked(key, $0) }
     }
+    if !key.isOrderedBeforeOrSame(as: Bytes(passed.elements)) { add(key) }
   }
 }

@@ -12,7 +12,10 @@ extension LogStorage {
     return store.occupancy
   }
 
-  /// Page by page, in the order of the keys' hashes.
+  func place(of hash: UInt64) -> Int64 { Int64(bitPattern: LogPlace.order(hash)) }
+
+  /// Page by page, in the order of the keys' hashes. A store with a hash of its own is walked
+  /// through from its first page, and tells no place before its end.
   func walk(
     _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) {
@@ -20,15 +23,17 @@ extension LogStorage {
       place.isAtEnd = true
       return
     }
+    let begun = store.hasHashOfTiers ? place.last : place.newest
     var reached = LogPlace()
     var found = WalkPage()
     // A step that finds the index damaged is taken again.
     repeat {
       try endRebuild(of: store)
-      reached = LogPlace(next: UInt64(clamping: place.last ?? 0))
+      reached = LogPlace(next: UInt64(bitPattern: begun ?? 0))
       place.isAtEnd = try !store.step(&reached, into: &found)
     } while store.isRebuilding
-    place.last = Int64(clamping: reached.next)
+    let next = Int64(bitPattern: reached.next)
+    if store.hasHashOfTiers { place.last = next } else { place.newest = next }
     let ages = store.ages
     for i in 0..<found.entries.count {
       let entry = found.entries[i]

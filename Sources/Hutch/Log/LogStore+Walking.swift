@@ -28,6 +28,7 @@ struct LogPlace {
   }
 
   /// The bits that tell pages apart, in the reverse order.
+  @inline(never)
   private static func reversed(_ bits: UInt64) -> UInt64 {
     var left = bits
     var reversed: UInt64 = 0

@@ -138,8 +138,11 @@ protocol Storage: StorageTrimming {
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64)
 
   /// True if `keys` goes by the order of keys, and `walk` by the order of writes. False: `keys` is
-  /// not called, and the order of `walk` is the store's own.
+  /// not called, and `walk` goes by the places of keys.
   var isOrdered: Bool { get }
+
+  /// The place of a key with this hash in the walk of a store that is not ordered.
+  func place(of hash: UInt64) -> Int64
 
   /// Visits up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
   /// of entries that are committed and not expired, and have this tag (nil: of all such entries).
@@ -259,6 +262,7 @@ extension Storage {
   var ages: Ages { limits.ages }
 
   var isOrdered: Bool { true }
+  func place(of hash: UInt64) -> Int64 { 0 }
   // For a store without that order.
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment?, visit: (Bytes) -> Void

@@ -11,7 +11,8 @@ protocol StorageTrimming: AnyObject {
   ///   a moment   those that a read of this moment may see; a store that is out of service has none
   /// An ordered store (`Storage.isOrdered`) goes by the order in which entries were written or
   /// touched: an entry that is written or touched after the first step is not visited. Any other
-  /// store visits an entry that stays exactly once, whether it is written meanwhile or not.
+  /// store goes by the places of keys (`Storage.place`), and visits an entry that stays exactly
+  /// once, whether it is written meanwhile or not.
   func walk(
     _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure)
@@ -55,10 +56,11 @@ struct WalkPlace {
   let isDescending: Bool
   /// The most entries that one step of an ordered store looks at.
   var limit: Int
-  /// The last entry that the walk has looked at. Nil: the walk has not begun.
+  /// The last entry that the walk has looked at. Nil: the walk has not begun. Of a store that is
+  /// not ordered: all entries before this place have been visited; a walk may begin at any place.
   var last: Int64?
   /// Entries behind this one are newer than the walk. Nil: not known yet, or the store has no such
-  /// order.
+  /// order; it may use the word for itself.
   var newest: Int64?
   var isAtEnd = false
 
