@@ -1874,3 +1874,56 @@ TEST(a_place_stays_in_the_log_while_another_process_may_read_in_it) {
   CHECK_SOUND(cache);
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------ directories that come and go */
+
+typedef struct traffic {
+  hutch_cache *cache;
+  atomic_bool ends;
+} traffic;
+
+/* The directory may be away at any moment: a call may fail, and a value is whole. */
+static void *use_all(void *context) {
+  traffic *t = context;
+  for (uint32_t i = 0; !atomic_load(&t->ends); i++) {
+    uint32_t key = i % 64;
+    (void)hutch_put(t->cache, &key, sizeof key, &key, sizeof key, NULL, NULL);
+    hutch_value *value = NULL;
+    if (hutch_get(t->cache, &key, sizeof key, &value) == HUTCH_OK)
+      CHECK_BYTES(&key, sizeof key, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+    if (i % 16 == 0) {
+      hutch_entry_info info = {.struct_size = sizeof info};
+      (void)hutch_info(t->cache, &key, sizeof key, &info);
+      hutch_options options = {.struct_size = sizeof options};
+      CHECK_OK(hutch_get_options(t->cache, &options));
+      (void)hutch_remove(t->cache, &key, sizeof key);
+    }
+  }
+  return NULL;
+}
+
+TEST(a_directory_may_go_any_number_of_times_beside_calls) {
+  path directory = scratch("cache"), away = scratch("away");
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  traffic both = {.cache = cache}, below = {.cache = disk};
+  pthread_t threads[2];
+  CHECK(pthread_create(&threads[0], NULL, use_all, &both) == 0);
+  CHECK(pthread_create(&threads[1], NULL, use_all, &below) == 0);
+  for (int i = 0; i < 12; i++) {
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK(rename(directory.text, away.text) == 0);
+    let_notice(cache);
+    CHECK(rename(away.text, directory.text) == 0);
+    /* Another call may be about to open it. */
+    while (hutch_check(cache, 0, NULL) != HUTCH_OK) usleep(1000);
+  }
+  atomic_store(&both.ends, true);
+  atomic_store(&below.ends, true);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}

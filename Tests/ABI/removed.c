@@ -170,3 +170,47 @@ TEST(a_file_of_another_program_among_left_overs_is_respected) {
   hutch_cache *cache = NULL;
   CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(scratch("cache").text, &options, &cache));
 }
+
+/* --------------------------------------------------------- again and again */
+
+enum { TIMES = 80 };
+
+static int open_descriptors(void) {
+  int count = 0;
+  DIR *descriptors = opendir("/proc/self/fd");
+  CHECK(descriptors);
+  while (readdir(descriptors)) count++;
+  closedir(descriptors);
+  return count;
+}
+
+/* The tier comes back each time, and keeps nothing open of a directory that went long ago. */
+TEST(a_directory_may_go_any_number_of_times) {
+  for (int is_removed = 0; is_removed < 2; is_removed++) {
+    test_clock clock = {0};
+    hutch_options options;
+    hutch_cache *cache = open_quiet(&clock, &options);
+    path directory = scratch("cache"), away = scratch("away");
+    int most = open_descriptors() + 16;
+    for (int i = 0; i < TIMES; i++) {
+      hutch_put_result result = new_result();
+      CHECK_OK(hutch_put(cache, &i, sizeof i, &i, sizeof i, NULL, &result));
+      CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.disk);
+      CHECK_OK(hutch_maintain(cache, 0));
+      CHECK(open_descriptors() <= most);
+      CHECK(rename(directory.text, away.text) == 0);
+      let_notice(cache);
+      (void)put_text(cache, "noticed by a database", "value");
+      if (is_removed) {
+        CHECK(mkdir(directory.text, 0700) == 0);
+        remove_tree(away.text);
+      } else {
+        CHECK(rename(away.text, directory.text) == 0);
+      }
+      CHECK_OK(hutch_check(cache, 0, NULL));
+    }
+    CHECK_EQUAL(TIMES + 1, count_of(cache));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}

@@ -37,7 +37,8 @@ final class LogMember {
   /// True after a fork: another process has `common` too.
   private(set) var isCommon = false
   /// The member that this process was before, in a store that has gone out of service. It keeps its
-  /// number, since a write may still be under way there. Set before anything else uses the member.
+  /// number, since a write may still be under way there. Set before anything else uses the member,
+  /// and given up by `LogStorage.endEarlier`, which keeps those from running that look at it.
   var earlier: LogMember?
 
   static let name: StaticString = "hutch.lock"

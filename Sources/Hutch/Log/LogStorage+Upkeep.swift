@@ -112,11 +112,27 @@ extension LogStorage {
     return hasMore
   }
 
-  /// Gives back the places of segments that have gone, if no read is left that may be in them.
+  /// Gives back what has gone and no call uses any more: stores before the last two, and the places
+  /// of segments, if no read is left that may be in them.
   func giveBackWaiting(of store: LogStore) throws(Failure) {
-    guard store.hasWaitingPlaces, sweepLock.tryLock() else { return }
+    guard sweepLock.tryLock() else { return }
     defer { sweepLock.unlock() }
+    endEarlier(than: store)
     try store.giveBackWaiting(&store.readers)
+  }
+
+  /// Ends the stores that no call can use any more. The one before `store` is kept: what looks at
+  /// the limits of the newest store, say, is outside the gate, and done long before the directory
+  /// has gone and come back twice. `sweepLock` is held.
+  private func endEarlier(than store: LogStore) {
+    guard let last = store.earlier, last.earlier != nil, store.isPastEarlier(),
+      serviceLock.tryLock()
+    else { return }
+    defer { serviceLock.unlock() }
+    contentLock.withLock {
+      last.earlier = nil
+      last.member.earlier = nil
+    }
   }
 
   /// A slice of giving entries their slots after a loss of power. True: there is more.

@@ -27,8 +27,8 @@ import Synchronization
 /// the call that has dropped the entry or of the next call.
 ///
 /// Stores. A directory that goes away takes its store out of service. The directory that is opened
-/// later has another LogStore. Reads may still use the old one, without any lock, so it stays
-/// mapped until the end, and the number of stores is bounded.
+/// later has another LogStore. Calls may still use the old one, without any lock. So the newest two
+/// stay mapped, and an older one until every call has ended that may use it (LogStorage+Upkeep).
 ///
 /// Locks, in this order: `sweepLock`, `serviceLock`, `contentLock`, `stateLock` or the lock of
 /// `service`, the directory's, then `LogOwed`'s, `LogDeadFiles`' and `FilesInFlight`'s, under which
@@ -52,7 +52,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   /// The newest store. It keeps the earlier ones, and so their memory mapped.
   private var newest: LogStore?
-  private var storeCount = 0
   /// The bars on single keys (LogStorage+Bars), the number of the newest bar on every key (0: there
   /// is none), and the number of the newest bar.
   var bars = Bars()
@@ -153,9 +152,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       }
     }
     let earlier = stateLock.withLock { newest?.member }
-    guard stateLock.withLock({ storeCount < LogStorage.mostStores }) else {
-      throw Failure(.tierDown, "the directory was removed or replaced too often")
-    }
     let store = try LogStore.open(
       directory, limits: earlier == nil ? options.limits : limits,
       given: earlier == nil ? options.given : .all, keepsOthersOut: keepsOthersOut, after: earlier,
@@ -166,7 +162,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       store.livePolicy.store(policy.rawValue, ordering: .relaxed)
       store.earlier = newest
       newest = store
-      storeCount += 1
       current.store(
         UInt(bitPattern: Unmanaged.passUnretained(store).toOpaque()), ordering: .releasing)
     }
@@ -201,7 +196,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     stateLock.withLock {
       current.store(0, ordering: .releasing)
       newest = nil
-      storeCount = 0
     }
   }
 
@@ -213,8 +207,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       newest?.livePolicy.store(policy.rawValue, ordering: .relaxed)
     }
   }
-
-  private static let mostStores = 64
 
   /// The newest store, in service or not; nil: there has been none.
   @inline(__always)
@@ -228,8 +220,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     @inline(never) get { isUp ? store : nil }
   }
 
-  /// As `store` and `live`, for the calls of every get and write: no reference is counted, since
-  /// stores stay until the end.
+  /// As `store` and `live`, for the calls of every get and write: no reference is counted, since a
+  /// store stays until these calls have ended.
   @inline(__always)
   var uncountedStore: Unmanaged<LogStore>? {
     UnsafeRawPointer(bitPattern: current.load(ordering: .acquiring)).map {

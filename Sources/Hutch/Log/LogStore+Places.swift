@@ -54,6 +54,12 @@ extension LogStore {
     return observer?.quietLines ?? .max
   }
 
+  /// True once every call has ended that began before this store took the place of an earlier one.
+  func isPastEarlier() -> Bool {
+    linesBefore &= ~quietLines
+    return linesBefore == 0
+  }
+
   /// Gives back the places that wait, if no reader is left. The lock is not held.
   func giveBackWaiting(_ readers: inout LogReaders) throws(Failure) {
     let value = words.load(IndexAt.waiting)

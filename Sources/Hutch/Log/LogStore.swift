@@ -104,7 +104,7 @@ import Synchronization
 final class LogStore: @unchecked Sendable {
   let directory: Directory
   let member: LogMember
-  /// The store that its LogStorage had before this one.
+  /// The store that its LogStorage had before this one, until no call can use it any more.
   var earlier: LogStore?
   let indexFile: Descriptor
   let logFile: Descriptor
@@ -240,11 +240,13 @@ final class LogStore: @unchecked Sendable {
   }
 
   /// The walk for expired entries, the reads for which places wait, and the work after a recovery,
-  /// as far as this process has come.
+  /// as far as this process has come; and the lines that have not been seen without a call since
+  /// this store has taken the place of an earlier one.
   /// Protected by `LogStorage.sweepLock`.
   var sweep = LogSweep()
   var readers = LogReaders()
   var rebuilding = LogRebuild()
+  var linesBefore = UInt64.max
 
   var segmentSize: Int { 1 &<< segmentShift }
   var segmentUnits: UInt64 { 1 &<< unitShift }
