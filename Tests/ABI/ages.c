@@ -522,3 +522,34 @@ TEST(reads_of_many_entries_keep_each_of_them_alive) {
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------------- times before 1970 */
+
+/* A write is decided by its own time, whatever that is. */
+TEST(a_hosts_clock_may_show_any_time) {
+  int64_t times[] = {0, -1, -HUTCH_DAY, INT64_MIN, INT64_MAX, HUTCH_DAY};
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    path directory = scratch("cache");
+    test_clock clock = {0};
+    hutch_options options = unlimited_options();
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    use_clock(&options, &clock);
+    atomic_store(&clock.now, times[i]);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    hutch_put_options put = put_options();
+    put.time_to_live = HUTCH_HOUR;
+    CHECK_OK(hutch_put(cache, KEY("both"), KEY("value"), &put, NULL));
+    CHECK_OK(hutch_put(disk, KEY("disk"), KEY("value"), &put, NULL));
+    CHECK_OK(hutch_flush(cache));
+    CHECK_OK(hutch_touch(cache, KEY("both"), HUTCH_DAY, 0));
+    CHECK_OK(hutch_touch(disk, KEY("disk"), HUTCH_DAY, 0));
+    CHECK_TEXT(cache, "both", "value");
+    CHECK_TEXT(disk, "disk", "value");
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK_EQUAL(2, count_of(cache));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}

@@ -34,12 +34,12 @@ extension Committer {
     // A batch is decided by the time of its latest call, which may have been submitted before
     // others: what had expired when a call began is not found by it. Over batches time may go back,
     // as a host's clock may.
-    var time: Int64 = 0
+    var time = Int64.min
     for write in batch {
       highestVersion = max(highestVersion, write.version)
       time = max(time, write.time)
     }
-    if time != 0 { latestTime = time }
+    if time != .min { latestTime = time }
     do throws(Failure) {
       try checkService()
     } catch {

@@ -5,6 +5,7 @@ final class QueuedWrite: Chained {
   /// Keeps the entry that is written. Nil for a clear and a barrier.
   private let block: Block?
   let hash: UInt64
+  /// Of a barrier: `Int64.min`, which no write has.
   let time: Int64
   let condition: WriteCondition
   let copy: StoreWrite.Copy?
@@ -69,7 +70,7 @@ final class QueuedWrite: Chained {
     kind = nil
     block = nil
     hash = 0
-    time = 0
+    time = .min
     condition = .always
     copy = nil
     version = 0
