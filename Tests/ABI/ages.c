@@ -553,3 +553,25 @@ TEST(a_hosts_clock_may_show_any_time) {
     remove_tree(directory.text);
   }
 }
+
+/* An entry without an end has an end of 0. */
+TEST(an_end_in_1970_to_the_nanosecond_is_an_end) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  static const int64_t lives[] = {1, HUTCH_SECOND};
+  for (int i = 0; i < 4; i++) {
+    int64_t life = lives[i % 2];
+    bool is_touched = i >= 2;
+    atomic_store(&clock.now, life == 1 ? 0 : -life);
+    hutch_put_options put = put_options();
+    put.time_to_live = is_touched ? HUTCH_DAY : life;
+    CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+    if (is_touched) CHECK_OK(hutch_touch(cache, KEY("key"), life, 0));
+    atomic_store(&clock.now, HUTCH_SECOND);
+    size_t size;
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get_into(cache, KEY("key"), NULL, 0, &size));
+  }
+  CHECK_OK(hutch_close(cache));
+}

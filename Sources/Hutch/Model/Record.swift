@@ -150,7 +150,8 @@ extension Record {
     if timeToLive != 0 {
       record.expires = Record.end(of: timeToLive, from: now)
     } else if expires != 0 && expires != Record.never {
-      record.expires = Record.sum(now, max(1, Record.difference(expires, created)))
+      record.expires = Record.end(
+        at: Record.sum(now, max(1, Record.difference(expires, created))))
     }
     if idle != 0 { record.timeToIdle = idle }
     return record
@@ -162,10 +163,13 @@ extension Record {
   static func end(of timeToLive: Int64, from now: Int64) -> Int64 {
     switch timeToLive {
     case 0, never: timeToLive
-    case 1: now
-    default: sum(now, timeToLive)
+    case 1: end(at: now)
+    default: end(at: sum(now, timeToLive))
     }
   }
+
+  /// An `expires`: 0 is none, so an end in 1970 to the nanosecond comes one earlier.
+  private static func end(at time: Int64) -> Int64 { time == 0 ? -1 : time }
 
   /// a + b, or the nearest representable number.
   static func sum(_ a: Int64, _ b: Int64) -> Int64 {
