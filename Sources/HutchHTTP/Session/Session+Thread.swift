@@ -72,7 +72,9 @@ extension Session {
       task.isAttended = false
       // The thread that holds it lets it go with all that was wished.
       if task.isHeld { continue }
-      let state = task.state
+      // A callback has suspended it after the host's last release: no call can resume it. Seen
+      // with the lock held, since a call that resumes it may answer it, and release it then.
+      let state = task.state == .suspended && !task.hasHost ? .cancelling : task.state
       if state == .running, task.transfer == nil {
         // The lock stays: what many tasks wish that only begin costs one.
         enter(task)
@@ -103,8 +105,6 @@ extension Session {
       if code != CURLE_OK { return ended(transfer, code) }
       watch(transfer)
     case .suspended:
-      // A callback has suspended it after the host's last release: no call can resume it.
-      if !task.hasHost { return end(task, .cancelled) }
       task.lane?.remove(task)
       task.transfer?.pause()
     case .cancelling:
