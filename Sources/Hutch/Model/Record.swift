@@ -150,8 +150,8 @@ extension Record {
     if timeToLive != 0 {
       record.expires = Record.end(of: timeToLive, from: now)
     } else if expires != 0 && expires != Record.never {
-      record.expires = Record.end(
-        at: Record.sum(now, max(1, Record.difference(expires, created))))
+      record.expires = Record.expiry(
+        Record.sum(now, max(1, Record.difference(expires, created))))
     }
     if idle != 0 { record.timeToIdle = idle }
     return record
@@ -163,13 +163,13 @@ extension Record {
   static func end(of timeToLive: Int64, from now: Int64) -> Int64 {
     switch timeToLive {
     case 0, never: timeToLive
-    case 1: end(at: now)
-    default: end(at: sum(now, timeToLive))
+    case 1: expiry(now)
+    default: expiry(sum(now, timeToLive))
     }
   }
 
   /// An `expires`: 0 is none, so an end in 1970 to the nanosecond comes one earlier.
-  private static func end(at time: Int64) -> Int64 { time == 0 ? -1 : time }
+  private static func expiry(_ time: Int64) -> Int64 { time == 0 ? -1 : time }
 
   /// a + b, or the nearest representable number.
   static func sum(_ a: Int64, _ b: Int64) -> Int64 {
