@@ -2087,7 +2087,9 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   which another process would wait.
  *   - The limits of the disk tier are the directory's, as they are without sharing.
  *     Limits that hutch_open or hutch_set_limits sets apply to every process from its
- *     next write on, and to its reads within a second.
+ *     next write on, and to its reads within a second. Of what is above lowered limits a
+ *     write evicts a few hundred entries, so as not to keep others waiting. hutch_set_limits,
+ *     the opening of a log and maintenance evict the rest.
  *   - Each process has its own memory tier. An entry in memory only (HUTCH_PARTIAL, a put
  *     through the memory view) is visible to its process only. It may be evicted, without
  *     an event, whenever another process writes, or this process touches an entry or writes

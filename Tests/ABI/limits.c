@@ -562,6 +562,33 @@ TEST(the_limits_hold_for_what_an_earlier_process_left) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Of what is above limits that have been lowered, a put evicts little. */
+TEST(a_put_after_the_limits_were_lowered_evicts_a_few_hundred) {
+  for (int by_cost = 0; by_cost <= 1; by_cost++) {
+    path directory = scratch("cache");
+    hutch_options options = unlimited_options();
+    options.flags |= HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (uint32_t i = 0; i < 6000; i++) CHECK_OK(put_number(cache, i, 300));
+    CHECK_OK(hutch_close(cache));
+    if (by_cost) options.disk.cost = 500000;
+    else options.disk.count = 500;
+    options.memory.count = 1;
+    cache = open_cache(directory.text, &options);
+    uint64_t before = count_of(cache);
+    for (int put = 0; put < 3; put++) {
+      CHECK_OK(put_number(cache, 10000 + (uint32_t)put, 300));
+      CHECK(count_of(cache) <= before && count_of(cache) + 600 >= before);
+      before = count_of(cache);
+    }
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK(count_of(cache) <= (by_cost ? 1700 : 501));
+    CHECK_OK(put_number(cache, 20000, 300));
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
 TEST(the_disks_entries_live_for_thirty_days) {
   test_clock clock = {0};
   hutch_options options = default_options();

@@ -423,6 +423,24 @@ import Testing
     expect(try fixture.get("key-7999") == nil)
   }
 
+  /// The rest goes in slices of the call that lowers them.
+  @Test(arguments: [TierLimits(count: 200), TierLimits(cost: 300_000)])
+  func aPutEvictsLittleOfWhatIsAboveLoweredLimits(lowered: TierLimits) throws {
+    let fixture = try Fixture(TierLimits(cost: 8 << 20))
+    for i in 0..<16_000 { try fixture.put("key-\(i)", String(repeating: "v", count: 300)) }
+    var puts = 0
+    var most: UInt64 = 0
+    try fixture.store.setLimits(lowered, at: fixture.moment.time) {
+      let before = fixture.store.count
+      guard (try? fixture.put("new-\(puts)", "value"))?.outcome == .stored else { return }
+      puts += 1
+      most = max(most, before - min(before, fixture.store.count))
+    }
+    expect(puts > 10 && most < 600)
+    expect(fixture.store.count <= 1000)
+    try fixture.expectSound()
+  }
+
   @Test func whatIsReadStays() throws {
     let fixture = try Fixture(TierLimits(cost: 400_000))
     let value = String(repeating: "v", count: 300)

@@ -95,12 +95,14 @@ extension Committer {
   func attempt(_ batch: [QueuedWrite]) throws(Failure) {
     let bars = queue.hasBars ? queue.liftBars(Committer.mostWrites) : LiftedBars()
     try transact(of: batch) { (transaction: inout Transaction) throws(Failure) in
+      let before = transaction.meta
       try self.lift(bars, &transaction)
       for write in batch {
         write.result.failure = nil
         try self.carryOut(write, &transaction)
       }
-      try self.evictor.makeFit(&transaction, &self.sweeper, sparing: transaction.oldestOwn - 1)
+      try self.evictor.makeFit(
+        &transaction, &self.sweeper, sparing: transaction.oldestOwn - 1, after: before)
     }
     if !bars.isEmpty { queue.forget(bars) }
   }

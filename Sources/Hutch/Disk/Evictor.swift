@@ -114,14 +114,43 @@ struct Evictor: ~Copyable {
   /// Ids of candidates may name other rows now.
   mutating func forgetCandidates() { candidates.forget() }
 
-  /// Removes rows until the limits hold; at most `most` of them. Rows with ids above `newest` stay:
-  /// room is made for them. True if more has to go.
-  @discardableResult
+  /// So many rows of those that lowered limits have made too many go with a commit.
+  private static let mostOfOthers = 256
+
+  /// Makes room for what a commit has written. `before`: the sums without that. If the limits did
+  /// not hold then, for they have been lowered, no commit does all of it while other writes wait:
+  /// it leaves no more than there was, and a few rows less. The call that lowers limits removes the
+  /// rest in slices, or maintenance does.
   mutating func makeFit(
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
-    most: Int = Int.max
+    after before: Meta
+  ) throws(Failure) {
+    let limits = transaction.limits
+    var most = Int.max
+    if SpaceLedger(limits).isOver(before) {
+      let ledger = SpaceLedger(limits, notBelow: before)
+      try makeFit(&transaction, &sweeper, sparing: newest, ledger, most: most)
+      most = Evictor.mostOfOthers
+    }
+    try makeFit(&transaction, &sweeper, sparing: newest, SpaceLedger(limits), most: most)
+  }
+
+  /// Removes rows until the limits hold; at most `most` of them. Rows with ids above `newest` stay:
+  /// room is made for them. True if more has to go.
+  mutating func makeFit(
+    _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
+    most: Int
   ) throws(Failure) -> Bool {
-    let ledger = SpaceLedger(transaction.limits)
+    try makeFit(
+      &transaction, &sweeper, sparing: newest, SpaceLedger(transaction.limits), most: most)
+  }
+
+  @discardableResult
+  @inline(never)
+  private mutating func makeFit(
+    _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
+    _ ledger: SpaceLedger, most: Int
+  ) throws(Failure) -> Bool {
     var done = 0
     // Nothing more expires while this runs.
     var mayExpire = true

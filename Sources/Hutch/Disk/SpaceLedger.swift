@@ -22,10 +22,19 @@
 struct SpaceLedger {
   private let limit: UInt64
   private let count: UInt64
+  /// So many rows, and so many bytes of them, are not too much, whatever the limits are.
+  private var allowedCount: Int64 = 0
+  private var allowedCharges: Int64 = 0
 
   init(_ limits: TierLimits) {
     limit = limits.cost
     count = limits.count
+  }
+
+  init(_ limits: TierLimits, notBelow allowed: Meta) {
+    self.init(limits)
+    allowedCount = allowed.count
+    allowedCharges = allowed.charges
   }
 
   /// The terms of the sum at one moment.
@@ -69,10 +78,14 @@ struct SpaceLedger {
       : limit - UInt64(logBound) - min(SpaceLedger.base, most) - min(SpaceLedger.index, most)
   }
 
-  func hasTooMany(_ meta: Meta) -> Bool { count != 0 && UInt64(meta.count) > count }
+  func hasTooMany(_ meta: Meta) -> Bool {
+    count != 0 && meta.count > allowedCount && UInt64(meta.count) > count
+  }
 
   /// True if rows have to go.
-  func isOver(_ meta: Meta) -> Bool { hasTooMany(meta) || UInt64(meta.charges) > budget }
+  func isOver(_ meta: Meta) -> Bool {
+    hasTooMany(meta) || meta.charges > allowedCharges && UInt64(meta.charges) > budget
+  }
 
   /// The bytes of trash that rows and log leave room for.
   func roomForTrash(_ sum: Sum) -> Int64 { max(0, sum.trash - excess(sum)) }

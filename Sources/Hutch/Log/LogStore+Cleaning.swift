@@ -50,13 +50,26 @@ extension LogStore {
   ) throws(Failure) -> Bool {
     while room(.new) < units { try roll(isRecord: isRecord, at: now) }
     keepPace(units, cleanedFrom, at: now)
-    if limit != 0 { evict(reserving: units, at: now) { count >= limit } }
+    // What lowered limits have made too many goes in slices (`setLimits`), and little of it here.
+    var steps = LogStore.stepsOfSlice
+    if limit != 0 {
+      evict(reserving: units, at: now) {
+        if count > limit { steps -= 1 }
+        return count >= limit && steps > 0
+      }
+    }
     if isTight && !isRecord {
+      let most = words.load(IndexAt.limits)
       let bytes = units &* UInt64(LogFormat.unit)
-      evict(reserving: units, at: now) { live &+ bytes > words.load(IndexAt.limits) }
+      evict(reserving: units, at: now) {
+        if live > most { steps -= 1 }
+        return live &+ bytes > most && steps > 0
+      }
     }
     return true
   }
+
+  private static let stepsOfSlice = 512
 
   /// Makes room for a content file within the limit, and leaves `units` in the active segment free.
   /// True: entries may have been moved or evicted.
@@ -86,7 +99,7 @@ extension LogStore {
   /// One slice of making room: a few entries of the oldest segments, for as long as `isNeeded`.
   /// False: it is not any more, or nothing is left.
   func makeRoom(at now: Int64, while isNeeded: () -> Bool) -> Bool {
-    for _ in 0..<512 {
+    for _ in 0..<LogStore.stepsOfSlice {
       guard isNeeded() else { return false }
       if hasSpare {
         giveUpSpare()

@@ -329,9 +329,13 @@ extension LogStore {
     giveBack(place)
   }
 
-  /// Gives up what is more than there may be, or is after `pages` more pages of the index.
+  /// Gives up what is more than there may be, or is after `pages` more pages of the index: two
+  /// segments at most, for what lowered limits have made too many goes in slices (`setLimits`). A
+  /// number of more segments than places is wrong, and comes right once all have gone.
   func shrink(addingPages pages: UInt64 = 0, at now: Int64) {
-    while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) &+ pages) {
+    let isWrong = segmentCount > Int(clamping: words.load(IndexAt.places))
+    let least = isWrong ? 2 : max(segmentCount - 2, 2)
+    while segmentCount > least, segmentCount > allowed(pages: words.load(IndexAt.pages) &+ pages) {
       if hasSpare {
         giveUpSpare()
       } else if clean(reserving: segmentUnits, at: now) == .atEnd && !release(asSpare: false) {
