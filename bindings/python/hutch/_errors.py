@@ -86,7 +86,7 @@ class SystemFailure(Error, OSError):
     ) -> None:
         super().__init__(status, words, system_error, sqlite_error)
         self.errno: int | None = system_error or None
-        self.strerror: str = words
+        self.strerror: str | None = words
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -28,6 +28,8 @@ from ._memoize import memoizer
 from .core import Cache
 from .fanout import FanoutCache
 
+__all__ = ["DjangoCache"]
+
 if TYPE_CHECKING:
     from .._types import DiskMemoizer
 else:
