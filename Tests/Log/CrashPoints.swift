@@ -320,11 +320,14 @@ private func scenarios() -> [Scenario] {[
 
 /// Puts the keys that fill the index's first page as part of the preparation. A reader that has the
 /// directory open finds all of them in what the dead process has left, before a writer completes
-/// its operation.
+/// its operation. The process dies after every store: one place puts the words of all pages into
+/// force, and their order counts.
 func goThroughDivision(_ exploration: inout Exploration) -> Tally {
   let scratch = Scratch("division")
   let end = StoreTrace()
-  return explore(&exploration) { point, trace in
+  var whole = exploration
+  whole.isWhole = true
+  return explore(&whole) { point, trace in
     Scratch.empty(scratch.path)
     let reader = LogStore.openAt(scratch.path, TierLimits())
     let wasKilled = isKilled {
