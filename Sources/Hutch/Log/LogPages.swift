@@ -279,15 +279,12 @@ extension LogStore {
     SharedWords.clear(words.base + PageWord.offset(first), first * 8)
   }
 
-  /// Fills two pages with the slots of one, without the dead ones. The entries lie all over the
-  /// log. Small ones are prefetched first; large ones each have pages of their own.
+  /// Fills two pages with the slots of one, without the dead ones. Small entries are prefetched
+  /// first; large ones each have pages of their own.
   private func distribute(_ page: SlotPage, _ first: Int, _ second: Int) throws(Failure) {
     let all = LogPages.buckets * LogPages.bucketSlots
     let isFar = live / LogPages.farSize > count
-    for i in 0..<all where !isFar {
-      let address = SlotWord(SharedWords.load(page.base + i * 8)).address
-      if let seat = seat(of: address) { hutch_prefetch(memory(seat, address)) }
-    }
+    if !isFar { prefetchEntries(of: page) }
     for i in 0..<all {
       let slot = SlotWord(SharedWords.load(page.base + i * 8))
       guard slot.names, let seat = seat(of: slot.address),
@@ -297,6 +294,14 @@ extension LogStore {
       guard place(slot, in: slots(ofPage: isSecond ? second : first)) else {
         throw Failure(.noSpace, "too many keys have the same hash")
       }
+    }
+  }
+
+  /// The entries of a page lie all over the log.
+  func prefetchEntries(of page: SlotPage) {
+    for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+      let address = SlotWord(SharedWords.load(page.base + i * 8)).address
+      if let seat = seat(of: address) { hutch_prefetch(memory(seat, address)) }
     }
   }
 

@@ -59,6 +59,7 @@ extension LogStore {
     // The closure does not use `units.elements`: that breaks Swift 6.3.1's thread sanitizer.
     let sums = units.elements
     eachPage { page in
+      prefetchEntries(of: page)
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
         let slot = page.base + i * 8
         let word = SlotWord(SharedWords.load(slot))

@@ -93,6 +93,7 @@ extension LogStore {
   private func collect(
     _ page: SlotPage, from place: LogPlace, into found: inout WalkPage
   ) throws(Failure) {
+    prefetchEntries(of: page)
     for i in 0..<LogPages.buckets * LogPages.bucketSlots {
       while true {
         let word = SlotWord(SharedWords.load(page.base + i * 8))
