@@ -30,9 +30,9 @@ static void remove_all_but(const char *const *spared) {
   closedir(directory);
 }
 
-static int names_in_cache(void) {
+static int names_in(const char *path) {
   int count = 0;
-  DIR *directory = opendir(scratch("cache").text);
+  DIR *directory = opendir(path);
   CHECK(directory);
   for (struct dirent *entry; (entry = readdir(directory));) count += entry->d_name[0] != '.';
   closedir(directory);
@@ -104,12 +104,12 @@ TEST(maintenance_makes_no_file_in_a_directory_that_is_being_removed) {
   CHECK_OK(put_text(cache, "key", "value"));
   const char *const last[] = {"manifest.sqlite", "hutch-index", "hutch-log", "content", NULL};
   remove_all_but(last);
-  int left = names_in_cache();
+  int left = names_in(scratch("cache").text);
   clock.now += 2 * HUTCH_SECOND;
   /* By this clock counting does the maintenance: the large value expires, and its file goes. */
   count_of(cache);
   CHECK_OK(hutch_maintain(cache, 0));
-  CHECK_EQUAL(left, names_in_cache());
+  CHECK_EQUAL(left, names_in(scratch("cache").text));
   remove_all_but((const char *const[]){NULL});
   CHECK(rmdir(scratch("cache").text) == 0);
   CHECK_OK(hutch_close(cache));
@@ -175,14 +175,7 @@ TEST(a_file_of_another_program_among_left_overs_is_respected) {
 
 enum { TIMES = 80 };
 
-static int open_descriptors(void) {
-  int count = 0;
-  DIR *descriptors = opendir("/proc/self/fd");
-  CHECK(descriptors);
-  while (readdir(descriptors)) count++;
-  closedir(descriptors);
-  return count;
-}
+static int open_descriptors(void) { return names_in("/proc/self/fd"); }
 
 /* The tier comes back each time, and keeps nothing open of a directory that went long ago. */
 TEST(a_directory_may_go_any_number_of_times) {
