@@ -6,6 +6,7 @@ import ctypes
 from ctypes import byref
 from typing import Any
 
+import hutch
 from hutch import Status
 from hutch import _structs as structs
 from hutch._library import FUNCTIONS, lib
@@ -13,7 +14,7 @@ from hutch._library import FUNCTIONS, lib
 SIZE_MAX = 2**64 - 1
 
 __all__ = ["FUNCTIONS", "SIZE_MAX", "Status", "byref", "get", "last_error", "lib", "open_raw"]
-__all__ += ["options", "put", "structs", "tier"]
+__all__ += ["options", "put", "put_unreadable", "structs", "tier"]
 
 
 def options() -> structs.Options:
@@ -27,6 +28,14 @@ def open_raw(directory: bytes | None = None, chosen: Any = None) -> tuple[int, A
 
 def put(cache: Any, key: bytes, value: bytes, chosen: Any = None, result: Any = None) -> int:
     return lib.hutch_put(cache, key, len(key), value, len(value), chosen, result)
+
+
+def put_unreadable(cache: Any, key: Any) -> None:
+    """Have a hutch.Cache store what another program's serializer has made."""
+    form = b"py:x:of another program"
+    chosen = structs.PutOptions(extended=form, extended_size=len(form))
+    assert put(cache._pointer, hutch.key_to_bytes(key), b"\xff", chosen) == Status.OK
+    assert key in cache and cache.get(key) is None
 
 
 def get(cache: Any, key: bytes) -> tuple[int, bytes | None]:

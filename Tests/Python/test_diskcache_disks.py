@@ -20,6 +20,7 @@ from hutch.diskcache import (
     Disk,
     EmptyDirWarning,
     FanoutCache,
+    Index,
     JSONDisk,
     Timeout,
     UnknownFileWarning,
@@ -213,6 +214,13 @@ def test_a_missing_file_is_a_miss(named, tmp_path):
         assert len(named.check(fix=True)) == 1  # The folder goes with its last file.
     assert named.check() == []
     assert list(named) == ["b"]
+
+
+def test_setdefault_of_a_missing_file(named, tmp_path):
+    index = Index.fromcache(named, {"a": b"x" * 20})
+    os.remove(tmp_path / "named" / "a")
+    assert index.setdefault("a", b"y" * 20) == b"y" * 20
+    assert index.setdefault("a", 1) == b"y" * 20 and named.check() == []
 
 
 class Filed(Disk):

@@ -361,8 +361,21 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
             value = self._read(lib.hutch_get, key)
             if value is not _MISSING:
                 return value
-            if self.add(key, default, expire, idle=idle, tag=tag):
+            if self._supply(key, default, expire, idle=idle, tag=tag):
                 return self._as_stored(default)
+
+    def _supply(self, key: Key, value: Any, expire: Seconds | None, **own: Any) -> bool:
+        """Store value if there is no entry that can be read, atomically. False: there may be one.
+
+        add alone would fail for ever on one that this program cannot read.
+        """
+        if self.add(key, value, expire, **own):
+            return True
+        info = self.info(key)
+        # In this order: what is read is of the version that is swapped, or of a later one.
+        if info is None or self._read(lib.hutch_get, key) is not _MISSING:
+            return False
+        return self.compare_and_swap(key, info.version, value, expire, **own)
 
     def popitem(self, last: bool = True) -> tuple[Key, Any]:
         """Remove the entry written last, or first; its key and value. KeyError: none.

@@ -91,7 +91,11 @@ class Index(MutableMapping[Any, Any]):
             value = self._cache.get(key, default=ENOVAL, retry=True)
             if value is not ENOVAL:
                 return value
-            self._cache.add(key, default, retry=True)
+            if not self._cache.add(key, default, retry=True):
+                with self._cache.transact(retry=True):
+                    # The file of an entry may be lost: to add there is one, to get there is none.
+                    if self._cache.get(key, default=ENOVAL, retry=True) is ENOVAL:
+                        self._cache.set(key, default, retry=True)
 
     def pop(self, key: Any, default: Any = ENOVAL) -> Any:
         """Remove key and return its value, or default. KeyError: neither is there."""
