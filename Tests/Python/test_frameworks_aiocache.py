@@ -9,6 +9,7 @@ import pytest
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock
 from aiocache.serializers import JsonSerializer, PickleSerializer, StringSerializer
 from hutch.frameworks.aiocache import HutchCache
+from native import put_unreadable
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -122,6 +123,14 @@ def test_increment(options, serializer):
         assert int(await cache.get("many")) == 50
 
     run(work, options, serializer=serializer)
+
+
+def test_increment_of_what_cannot_be_read(options):
+    async def work(cache):
+        put_unreadable(cache._cache, "n")
+        assert await cache.increment("n", 3) == 3 and await cache.get("n") == 3
+
+    run(work, options)
 
 
 @pytest.mark.parametrize("serializer", [JsonSerializer(), PickleSerializer()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 
@@ -12,6 +13,7 @@ import flask_caching.backends.base
 import pytest
 from hutch.frameworks.cachelib import HutchCache
 from hutch.frameworks.flask import HutchCache as FlaskCache
+from native import put_unreadable
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -125,6 +127,20 @@ def test_counting(cache, clock):
     for thread in threads:
         thread.join()
     assert cache.get("threads") == 400
+
+
+def test_counting_what_cannot_be_read(cache):
+    put_unreadable(cache._cache, "n")
+    assert cache.inc("n", 3) == 3 and cache.dec("n") == 2
+
+
+def test_counting_with_a_timeout_that_is_over(directory, clock):
+    with contextlib.closing(HutchCache(directory, default_timeout=-1, clock=clock)) as cache:
+        assert cache.inc("n") == 1 and cache.dec("m") == -1
+        clock.advance(0.001)
+        assert cache.inc("n") == 1 and cache.dec("m") == -1
+        cache.set("kept", 1, timeout=60)
+        assert cache.inc("kept") == 2 and cache.get("kept") == 2
 
 
 def test_a_value_that_is_too_large(cache):

@@ -154,12 +154,12 @@ def increment(cache: Cache, key: Any, delta: Any, plus: Plus | None = None) -> A
 def increment_or_add(
     cache: Cache, key: Any, delta: Any, expire: Seconds, plus: Plus | None = None
 ) -> Any:
-    """Like increment; if there is no entry, stores delta."""
+    """Like increment; if there is no entry that can be read, stores delta."""
     while True:
         try:
             return increment(cache, key, delta, plus)
         except KeyError:
-            if cache.add(key, delta, expire):
+            if cache._supply(key, delta, expire):
                 return delta
 
 

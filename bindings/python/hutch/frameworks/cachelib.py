@@ -96,9 +96,8 @@ class HutchCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> int | None:
-        total: int = increment_or_add(
-            self._cache, own_key(key), delta, self._expire(None), _plus
-        )
+        expire = max(self._expire(None), 0)  # What has expired already is over at once.
+        total: int = increment_or_add(self._cache, own_key(key), delta, expire, _plus)
         return total
 
     def dec(self, key: str, delta: int = 1) -> int | None:
