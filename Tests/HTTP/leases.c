@@ -145,6 +145,57 @@ TEST(a_lease_is_renewed_as_long_as_the_request_runs) {
   stop(&r);
 }
 
+/* Those that wait in one session with the task that waits for a lease. */
+TEST(a_response_of_another_session_is_for_all_that_waited_for_it) {
+  path directory = scratch("cache");
+  rig r = start_in("lease_waited", directory.text, 0, 0);
+  rig other = start_beside(&r, 0, 0);
+  /* It has no lifetime: it answers only those that waited. */
+  tell(&r, "hold 200 OK\n\nbody\n====\n200 OK\n\nlate");
+  hutch_http_task *first = begin_get(&r);
+  while (asked(&r) == 0) continue;
+  hutch_http_task *tasks[4];
+  for (int index = 0; index < 4; index++) tasks[index] = begin_get(&other);
+  let_begin(&other);
+  go(&r);
+  expect_body(first, "body");
+  for (int index = 0; index < 4; index++) expect_body(tasks[index], "body");
+  CHECK_EQUAL(1, asked(&r));
+  CHECK_EQUAL(0, lease_of(&r));
+  stop(&other);
+  stop(&r);
+}
+
+TEST(a_redirect_of_another_session_keeps_nobody_waiting_for_where_it_leads) {
+  path directory = scratch("cache");
+  rig r = start_in("lease_moved", directory.text, 0, 0);
+  rig other = start_beside(&r, 0, 0);
+  rig target = other;
+  target.name = "lease_moved_to";
+  tell(&r, "hold 301 Moved\nCache-Control: max-age=100\nLocation: /lease_moved_to\n\nmoved");
+  tell(&target, "hold 200 OK\nCache-Control: max-age=100\n\nbody");
+  hutch_http_request request = request_of(&r);
+  request.flags = HUTCH_HTTP_NO_REDIRECTS;
+  hutch_http_task *first = begin(r.session, &request);
+  while (asked(&r) == 0) continue;
+  hutch_http_task *leader = begin_get(&other);
+  hutch_http_task *follower = begin(other.session, &request);
+  let_begin(&other);
+  go(&r);
+  expect_body(first, "moved");
+  while (asked(&target) == 0) continue;
+  expect_body(follower, "moved");
+  CHECK_EQUAL(HUTCH_HTTP_RUNNING, state_of(leader));
+  go(&target);
+  CHECK_EQUAL(HUTCH_OK, result_of(leader));
+  CHECK(body_has(leader, "body"));
+  hutch_http_task_release(leader);
+  CHECK_EQUAL(1, asked(&r));
+  CHECK_EQUAL(1, asked(&target));
+  stop(&other);
+  stop(&r);
+}
+
 TEST(a_response_that_may_not_be_shared_is_asked_for_by_each_session) {
   path directory = scratch("cache");
   rig r = start_in("lease_private", directory.text, 0, 0);

@@ -89,8 +89,7 @@ extension Transfer {
     guard let stored = try cache.find(exchange.key, for: self) else { return false }
     if stored.code == 206 { return isFoundPart(stored, exchange) }
     func use(_ words: StaticString) -> Bool {
-      pending = .answer(stored, words)
-      continueSoon()
+      answerSoon(stored, words)
       return true
     }
     if exchange.isMode(HUTCH_HTTP_CACHE_ELSE_LOAD) || exchange.isMode(HUTCH_HTTP_CACHE_ONLY) {
@@ -358,9 +357,7 @@ extension Transfer {
     }
     if step == .completion { return try isCompleted(after: code, exchange) }
     if step == nil, let stored = exchange.stored, exchange.mayReplaceError {
-      leaveFlight(.answered)
-      pending = .answer(stored, "fwd=stale")
-      continueSoon()
+      answerSoon(stored, "fwd=stale")
       return true
     }
     if rejection == nil, step == .response || step == .redirect, let draft = exchange.draft {
@@ -407,12 +404,10 @@ extension Transfer {
         return true
       }
       try update(stored, exchange)
-      pending = .answer(stored, "fwd=stale; fwd-status=304")
+      answerSoon(stored, "fwd=stale; fwd-status=304")
     } else {
-      pending = .answer(stored, "fwd=stale")
+      answerSoon(stored, "fwd=stale")
     }
-    leaveFlight(.answered)
-    continueSoon()
     return true
   }
 
@@ -425,6 +420,16 @@ extension Transfer {
   }
 
   // MARK: the stored response
+
+  /// A stored response answers: it does so for those too that wait for this transfer. They ask the
+  /// cache now, and not when the host has the whole body, or what a redirect leads to.
+  func answerSoon(_ stored: StoredResponse, _ words: StaticString) {
+    // It no longer waits for a lease.
+    flight.isWaiting = false
+    leaveFlight(.answered)
+    pending = .answer(stored, words)
+    continueSoon()
+  }
 
   /// Does what is pending. An outcome: the task ends.
   func continueWithCache() throws(Failure) -> Outcome? {

@@ -21,8 +21,7 @@ extension Transfer {
         part.bounds.lowerBound <= bounds.lowerBound, bounds.upperBound <= part.bounds.upperBound,
         mayAnswer(stored, exchange)
       else { return false }
-      pending = .answer(stored, "hit")
-      continueSoon()
+      answerSoon(stored, "hit")
       return true
     }
     guard let missing = stored.missing, !exchange.staysOffline else { return false }
@@ -101,9 +100,7 @@ extension Transfer {
     } else {
       exchange.cache.remove(exchange.key)
     }
-    leaveFlight(.answered)
-    pending = .answer(whole, "fwd=partial; fwd-status=206")
-    continueSoon()
+    answerSoon(whole, "fwd=partial; fwd-status=206")
     return true
   }
 

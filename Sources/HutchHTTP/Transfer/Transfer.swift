@@ -232,9 +232,7 @@ final class Transfer {
     count()
     remove()
     hasConnection = false
-    leaveFlight(.answered)
-    pending = .answer(stored, "fwd=stale")
-    continueSoon()
+    answerSoon(stored, "fwd=stale")
     return true
   }
 
