@@ -494,6 +494,28 @@ TEST(a_host_that_stops_at_the_first_piece_after_a_resume_has_stopped) {
   end_session(session);
 }
 
+static hutch_status has_no_room(void *context, hutch_http_task *task, const void *data,
+                                size_t size) {
+  (void)context, (void)task, (void)data, (void)size;
+  return HUTCH_NO_SPACE;
+}
+
+TEST(a_task_that_the_host_ends_with_a_failure_has_an_error) {
+  counts c = {0};
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = counted(url_of("plain", "/hello.txt"), &c);
+  request.on_body = has_no_room;
+  hutch_http_task *task = begin(session, &request);
+  CHECK_EQUAL(HUTCH_NO_SPACE, result_of(task));
+  CHECK_EQUAL(HUTCH_NO_SPACE, c.status);
+  hutch_error error = error_of(task);
+  CHECK_EQUAL(HUTCH_NO_SPACE, error.status);
+  CHECK(strstr(error.words, "host") != NULL);
+  CHECK(strcmp(error.words, c.words) == 0);
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
 static int started[8];
 static _Atomic int starts;
 

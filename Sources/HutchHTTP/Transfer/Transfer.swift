@@ -276,7 +276,9 @@ final class Transfer {
       return nil
     default: break
     }
-    if let status = destination.hostsStatus { return Outcome(status: status) }
+    if let status = destination.hostsStatus {
+      return .failed(Failure(.named(status), "a function of the host has ended the task"))
+    }
     guard code == CURLE_OK else { return .failed(failing(code), detail ?? text(of: code)) }
     // libcurl takes headers without their end for a response.
     guard step != nil else {
