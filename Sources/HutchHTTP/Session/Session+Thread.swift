@@ -122,7 +122,8 @@ extension Session {
         let transfer = try Transfer(of: task)
         task.transfer = transfer
         transfer.place = transfers.count
-        try transfers.append(Unmanaged.passRetained(transfer))
+        try transfers.append(Unmanaged.passUnretained(transfer))
+        _ = Unmanaged.passRetained(transfer)
         transfer.isListed = true
         try transfer.begin()
         watch(transfer)

@@ -116,7 +116,8 @@ final class Session {
     try lock.withLock { () throws(Failure) in
       guard end == nil else { throw Failure(.closed, "the session has been ended") }
       task.place = tasks.count
-      try tasks.append(Unmanaged.passRetained(task))
+      try tasks.append(Unmanaged.passUnretained(task))
+      _ = Unmanaged.passRetained(task)
     }
   }
 
