@@ -87,6 +87,7 @@ extension Transfer {
       var names = ListReader(bytes(of: value))
       while let name = names.next() {
         let text = try Text(name)
+        defer { withExtendedLifetime(text) {} }
         guard Syntax.isToken(name), !isUnseen(text.start) else { return false }
         var sent = GrowingArray<UInt8>()
         try appendSent(text.start, to: &sent)
