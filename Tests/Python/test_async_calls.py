@@ -149,6 +149,27 @@ def test_a_walk(cache: hutch.Cache):
     run(program)
 
 
+@pytest.mark.parametrize("end", ["cancel_all", "close"])
+@pytest.mark.parametrize("name", ["aset_many", "aput_many", "aget_many", "adelete_many"])
+def test_a_call_for_many_keys_that_is_cancelled(directory, name, end):
+    async def program() -> None:
+        cache = hutch.Cache(directory)
+        queue = cache.queue()
+        queue.suspend()
+        keys = {"a": 1} if name in ("aset_many", "aput_many") else ["a"]
+        task = asyncio.create_task(getattr(cache, name)(keys))
+        await asyncio.sleep(0)
+        if end == "close":
+            await asyncio.to_thread(queue.close, cancel=True)
+        else:
+            assert queue.cancel_all() == 1
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await cache.aclose()
+
+    run(program)
+
+
 def test_a_walk_that_is_cancelled_ends(cache: hutch.Cache):
     cache.set_many({n: n for n in range(1000)})
     seen: list[object] = []

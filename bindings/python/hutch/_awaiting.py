@@ -51,15 +51,13 @@ def _complete(token: int, completion: Any) -> None:
         future, take = waiting.pop(token, (None, parts_of))
         if future is None or future.done():
             return  # its coroutine has been cancelled meanwhile
+        if completion.contents.status == Status.CANCELLED:
+            future.cancel()  # There is no result to take.
+            return
         try:
-            result = _result(completion.contents, take)
+            future.set_result(_result(completion.contents, take))
         except Exception as error:
             future.set_exception(error)
-            return
-        if result[0] == Status.CANCELLED:
-            future.cancel()
-        else:
-            future.set_result(result)
     except BaseException as error:
         report(error, "the end of an awaited call", None)
 
