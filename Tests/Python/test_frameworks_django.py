@@ -361,6 +361,48 @@ def test_the_awaitable_forms(cache):
     assert "b" not in cache
 
 
+def test_awaitable_counters_lose_no_step_and_keep_their_time(cache, clock):
+    cache.set("n", 0, timeout=100)
+
+    async def work():
+        await asyncio.gather(*[cache.aincr("n", 2) for _ in range(20)])
+        await asyncio.gather(*[cache.adecr("n") for _ in range(20)])
+        with pytest.raises(ValueError, match="not found"):
+            await cache.aincr("missing")
+
+    asyncio.run(work())
+    assert cache.get("n") == 20
+    clock.advance(101)
+    assert cache.get("n") is None
+
+
+def test_aget_or_set_makes_a_value_once(cache):
+    made = []
+
+    def make():
+        made.append(1)
+        return "value"
+
+    async def work():
+        return await asyncio.gather(*[cache.aget_or_set("key", make) for _ in range(20)])
+
+    assert set(asyncio.run(work())) == {"value"} and len(made) == 1
+
+
+def test_aset_many_tells_what_is_not_stored():
+    cache = CacheHandler(
+        {"default": {"BACKEND": BACKEND, "OPTIONS": {"memory": hutch.TierLimits(max_entry=1000)}}}
+    )["default"]
+
+    async def work():
+        assert await cache.aset_many({"a": 1, "large": "x" * 2000}) == ["large"]
+        assert await cache.aget_many(["a", "large"]) == {"a": 1}
+        await cache.adelete_many(["a", "large"])
+        assert await cache.ahas_key("a") is False
+
+    asyncio.run(work())
+
+
 def test_close_leaves_it_usable_and_threads_share_it(cache, caches):
     cache.set("key", 1)
     caches.close_all()

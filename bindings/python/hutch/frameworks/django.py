@@ -15,7 +15,8 @@ those of hutch.Cache. MAX_ENTRIES is a limit of both tiers, if there is one; CUL
 meaning, since limits hold always.
 
 get_or_set calls a function once for all threads of the process that miss at the same time. incr
-and decr are one step over all processes, and keep the time to live.
+and decr are one step over all processes, and keep the time to live. Their awaitable forms do the
+same, on a thread of asgiref's.
 
 By default any object that pickles can be a value: see hutch.frameworks on what that means, and on
 the option serializer.
@@ -25,16 +26,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from .._errors import Error
 from .._limits import TierLimits
 from ._backing import MISSING, increment, load, needs, own_key, process_cache, refused, stored
 
 try:
+    from asgiref.sync import sync_to_async
     from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 except ImportError as error:
     raise needs("django", "Django", "django") from error
+
+V = TypeVar("V")
 
 
 class HutchCache(BaseCache):
@@ -144,6 +148,40 @@ class HutchCache(BaseCache):
         value = self._cache.get(name, MISSING)
         return load(self._cache, name, default, expire) if value is MISSING else value
 
+    # Django makes the awaitable forms of these out of several calls, which are not one step. Those
+    # of the others, and adecr, are one call already.
+
+    async def ahas_key(self, key: str, version: int | None = None) -> bool:
+        return await _awaited(self.has_key, key, version)
+
+    async def aincr(self, key: str, delta: Any = 1, version: int | None = None) -> Any:
+        return await _awaited(self.incr, key, delta, version)
+
+    async def aget_many(self, keys: Iterable[str], version: int | None = None) -> dict[str, Any]:
+        return await _awaited(self.get_many, keys, version)
+
+    async def aset_many(
+        self,
+        data: Mapping[str, Any],
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+    ) -> list[str]:
+        return await _awaited(self.set_many, data, timeout, version)
+
+    async def adelete_many(self, keys: Iterable[str], version: int | None = None) -> None:
+        await _awaited(self.delete_many, keys, version)
+
+    async def aget_or_set(
+        self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
+        return await _awaited(self.get_or_set, key, default, timeout, version)
+
     def clear(self) -> None:
         """Remove every entry of the directory, those with other prefixes too."""
         self._cache.clear()
+
+
+async def _awaited(call: Callable[..., V], *args: Any) -> V:
+    """What a call returns, on the thread that Django's own awaitable forms use."""
+    result: V = await sync_to_async(call, thread_sensitive=True)(*args)
+    return result
