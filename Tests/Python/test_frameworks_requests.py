@@ -118,6 +118,8 @@ def test_what_is_sent(session, server):
     assert "user-agent: python-requests" in head and head.count("content-length") == 1
     assert sent(data={"a": "b c"})[1] == b"a=b+c"
     assert sent(data=io.BytesIO(b"of a file"))[1] == b"of a file"
+    assert sent(data=bytearray(b"\0of bytes"))[1] == b"\0of bytes"
+    assert sent(data=memoryview(b"\0of bytes"))[1] == b"\0of bytes"
     head, body = sent(data=iter([b"in ", b"pieces"]))
     assert body == b"in pieces" and "transfer-encoding" not in head
     assert "content-length: 0" in sent()[0]

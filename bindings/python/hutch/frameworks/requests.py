@@ -146,6 +146,8 @@ def _whole(body: Any) -> bytes | None:
         return body
     if isinstance(body, str):
         return body.encode()
+    if isinstance(body, (bytearray, memoryview)):
+        return bytes(body)  # An iteration would yield numbers.
     if hasattr(body, "read"):
         body = body.read()
         return body.encode() if isinstance(body, str) else bytes(body)
