@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import hutch
 import pytest
@@ -238,6 +239,31 @@ def test_a_lock_whose_lease_has_run_out_is_another_callers(place, clock):
     assert second.locked()
     second.release()
     assert not second.locked()
+    backend.close()
+
+
+@pytest.mark.parametrize("is_run_elsewhere", [False, True])
+def test_a_lock_whose_lease_has_run_out_is_another_threads(place, clock, is_run_elsewhere):
+    """Of one mutex, which a region gives to all of its threads. A runner may release the lock on a
+    thread of its own."""
+    backend = HutchBackend({**place, "distributed_lock": True, "lock_timeout": 5, "clock": clock})
+    mutex = backend.get_mutex("key")
+    with ThreadPoolExecutor(1) as another, ThreadPoolExecutor(1) as runner:
+
+        def release():
+            runner.submit(mutex.release).result() if is_run_elsewhere else mutex.release()
+
+        assert mutex.acquire()
+        clock.advance(6)
+        assert another.submit(mutex.acquire, False).result()
+        release()
+        assert mutex.locked()
+        another.submit(mutex.release).result()
+        assert not mutex.locked()
+        mutex.release()  # No thread has it.
+        assert mutex.acquire(False)
+        release()
+        assert not mutex.locked()
     backend.close()
 
 

@@ -23,6 +23,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 from .._cache import Cache
@@ -130,21 +131,29 @@ class Mutex(CacheMutex):
     def __init__(self, cache: Cache, key: str, timeout: float, sleep: float) -> None:
         self._cache = cache
         self._key = ("hutch.frameworks.dogpile lock", own_key(key))
-        self._token = os.urandom(16)
+        # By the thread that acquired: the threads of a process may share this object.
+        self._tokens: dict[int, bytes] = {}
         self._timeout = timeout
         self._sleep = sleep
 
     def acquire(self, wait: bool = True) -> bool:
-        while not self._cache.add(self._key, self._token, self._timeout, idle=math.inf):
+        token = os.urandom(16)
+        while not self._cache.add(self._key, token, self._timeout, idle=math.inf):
             if not wait:
                 return False
             time.sleep(self._sleep)
+        self._tokens[get_ident()] = token
         return True
 
     def release(self) -> None:
-        # If the lease has run out the entry is another caller's.
-        if self._cache.get(self._key) == self._token:
-            self._cache.delete(self._key)
+        # This thread's own; or the first, since a runner of the region may release on its thread.
+        for thread in (get_ident(), *self._tokens):
+            token = self._tokens.pop(thread, None)
+            if token is not None:
+                # If the lease has run out the entry is another caller's.
+                if self._cache.get(self._key) == token:
+                    self._cache.delete(self._key)
+                return
 
     def locked(self) -> bool:
         return self._key in self._cache
