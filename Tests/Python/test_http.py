@@ -9,6 +9,7 @@ import json
 import math
 import os
 import queue
+import random
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from conftest import ROOT
 from http_servers import origin, server  # noqa: F401, which skips this module without the library
 from hutch import http
+from hutch._http_response import Cutter, Lines
 
 @pytest.fixture
 def session():
@@ -67,6 +69,8 @@ def test_bodies(session, server):
     assert "content-type: application/json" in head and json.loads(body) == {"a": [1, None, "é"]}
     head, body = sent(json=1, headers={"content-type": "application/vnd.x+json"})
     assert head.count("content-type") == 1 and "vnd.x" in head
+    for named in [(b"content-type", "application/vnd.x+json")], {b"Content-Type": b"text/json"}:
+        assert sent(json=1, headers=named)[0].count("content-type") == 1
     head, body = sent(data={"a": "b c"})
     assert "x-www-form-urlencoded" in head and body == b"a=b+c"
     assert sent(data=b"\0raw")[1] == b"\0raw"
@@ -120,6 +124,53 @@ def test_a_streamed_body_is_there_once(session, server):
         assert response.text == "hello\n" == response.text and [*response.iter_lines()] == ["hello"]
     response = session.get(server("plain", "/hello.txt"))
     assert [*response.iter_bytes()] == [b"hello\n"] == [*response.iter_bytes()]
+
+
+TEXTS = ["one\r\ntwo\n\nthr\ree\n", "\u0a0a\n\u2028\u20ac no end", "\n", "", "\r"]
+
+
+@pytest.mark.parametrize("encoding", [
+    None, "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be", "gb18030", "latin-1", "nonsense",
+    "hex"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_lines_are_those_of_the_text(encoding, text):
+    """Of a body that comes in pieces of any size, some of which end within a character."""
+    known = "utf-8" if encoding in (None, "nonsense", "hex") else encoding
+    for body in text.encode(known, "replace"), text.encode(known, "replace") + b"\xe2\n\xe2":
+        *lines, last = body.decode(known, "replace").split("\n")
+        whole = [line.removesuffix("\r") for line in lines] + [last] * bool(last)
+        for size in range(1, len(body) + 2):
+            lines = Lines(encoding)
+            pieces = [body[start:start + size] for start in range(0, len(body), size)]
+            found = [line for piece in pieces for line in lines.cut(piece)]
+            assert [*found, *lines.rest()] == whole
+
+
+def test_pieces_of_a_size():
+    body = random.Random(7).randbytes(100)
+    for size in range(1, 102):
+        for arriving in range(1, 102):
+            cutter = Cutter(size)
+            pieces = [piece for start in range(0, 100, arriving)
+                      for piece in cutter.cut(body[start:start + arriving])]
+            pieces += cutter.rest()
+            assert pieces == [body[start:start + size] for start in range(0, 100, size)]
+
+
+def test_small_pieces_of_a_large_one_are_joined_once():
+    """Each is copied once. To join each one with all before takes minutes."""
+    piece, count = b"x" * 64, 100_000
+    cutter, lines = Cutter(count * 64), Lines(None)
+    for _ in range(count - 1):
+        assert not [*cutter.cut(piece)] and not [*lines.cut(piece)]
+    assert [*cutter.cut(piece)] == [piece * count] and not [*cutter.rest()]
+    assert [*lines.cut(b"\n")] == ["x" * 64 * (count - 1)]
+
+
+def test_the_lines_of_a_charset_that_is_not_known(session, server):
+    with session.stream("GET", server("plain", "/hello.txt")) as response:
+        response.encoding = "nonsense"
+        assert [*response.iter_lines()] == ["hello"]
 
 
 def test_a_read_that_was_interrupted_loses_nothing(session, server, monkeypatch):

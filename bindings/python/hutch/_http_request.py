@@ -108,7 +108,10 @@ def pairs(given: Any) -> list[tuple[Any, Any]]:
 
 def header_lines(given: Any) -> Any:
     """An array of hutch_http_header; None for no pairs. TypeError: what has no text of its own."""
-    made = pairs(given)
+    return _header_lines(pairs(given))
+
+
+def _header_lines(made: list[tuple[Any, Any]]) -> Any:
     for name, value in made:
         if not isinstance(name, (str, bytes)):
             raise TypeError(f"the name of a header is a str, not {name!r}")
@@ -164,7 +167,11 @@ def request_of(
     """A hutch_http_request, the objects that it points to, and whether the body is streamed."""
     if not isinstance(method, str):
         raise TypeError(f"the method is a str, not a {type(method).__name__}")
-    request, keep = _prepared(method.upper(), url, params, headers, auth, timeout)
+    given = pairs(headers)
+    if files is None and json is not None:
+        if not any(text(name).lower() == b"content-type" for name, _ in given):
+            given.append(("Content-Type", "application/json"))
+    request, keep = _prepared(method.upper(), url, params, given, auth, timeout)
     request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
     request.cache_mode = mode_number(cache_mode)
     if files is not None:
@@ -172,8 +179,7 @@ def request_of(
         request.part_count = len(parts)
         keep.append(parts)
     elif json is not None:
-        _set_body(request, keep, _json.dumps(json, allow_nan=False).encode(),
-                  "application/json", headers)
+        _set_body(request, keep, _json.dumps(json, allow_nan=False).encode())
     elif isinstance(data, (bytes, bytearray, memoryview, str)):
         _set_body(request, keep, data.encode() if isinstance(data, str) else bytes(data))
     elif data is not None:
@@ -207,7 +213,7 @@ def download_of(
     progress: Callable[[int, int], Any] | None = None,
 ) -> tuple[h.Request, list[Any]]:
     """A hutch_http_request, and the objects that it points to."""
-    request, keep = _prepared("GET", url, params, headers, auth, timeout)
+    request, keep = _prepared("GET", url, params, pairs(headers), auth, timeout)
     request.download = os.fsencode(path)
     request.flags = _RESUME if resume else 0
     if progress is not None:
@@ -233,14 +239,13 @@ def _credentials(auth: Any) -> list[bytes]:
 
 
 def _prepared(
-    method: str, url: str, params: Params | None, headers: Params | None,
+    method: str, url: str, params: Params | None, headers: list[tuple[Any, Any]],
     auth: tuple[str, str] | None, timeout: _units.Seconds | None,
 ) -> tuple[h.Request, list[Any]]:
-    given = pairs(headers)
     if auth is not None:
         word = base64.b64encode(b":".join(_credentials(auth))).decode()
-        given.append(("Authorization", f"Basic {word}"))
-    lines, query = header_lines(given), field_lines(params)
+        headers.append(("Authorization", f"Basic {word}"))
+    lines, query = _header_lines(headers), field_lines(params)
     request = h.Request(
         url=text(url), method=text(method), headers=lines,
         header_count=len(lines) if lines else 0, query=query,
@@ -248,17 +253,9 @@ def _prepared(
     return request, [lines, query]
 
 
-def _set_body(request: h.Request, keep: list[Any], body: bytes, media_type: str = "",
-              headers: Params | None = None) -> None:
+def _set_body(request: h.Request, keep: list[Any], body: bytes) -> None:
     # A pointer that is not NULL: a body of no bytes is a body.
     buffer = ctypes.create_string_buffer(body, len(body) + 1)
     request.body = ctypes.cast(buffer, ctypes.c_char_p)
     request.body_size = len(body)
-    given = pairs(headers)
-    if media_type and not any(name.lower() == "content-type" for name, _ in given):
-        present = [request.headers[index] for index in range(request.header_count)]
-        lines = (h.Header * (len(present) + 1))(
-            *present, h.Header(b"Content-Type", media_type.encode()))
-        request.headers, request.header_count = lines, len(lines)
-        keep.append(lines)
     keep.append(buffer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import json as _json
 import threading
@@ -133,41 +134,60 @@ class Cutter:
         if chunk_size is not None and chunk_size <= 0:
             raise ValueError("chunk_size is not positive")
         self._size = chunk_size
-        self._rest = b""
+        # What is less than a piece. It is joined once there is one.
+        self._rest: list[bytes] = []
+        self._waiting = 0
 
     def cut(self, piece: bytes) -> Iterator[bytes]:
         if self._size is None:
             yield piece
             return
-        joined = self._rest + piece
+        self._rest.append(piece)
+        self._waiting += len(piece)
+        if self._waiting < self._size:
+            return
+        joined = b"".join(self._rest)
         end = len(joined) - len(joined) % self._size
-        self._rest = joined[end:]
+        self._rest, self._waiting = [joined[end:]], len(joined) - end
         for start in range(0, end, self._size):
             yield joined[start:start + self._size]
 
     def rest(self) -> Iterator[bytes]:
-        if self._rest:
-            yield self._rest
+        if self._waiting:
+            yield b"".join(self._rest)
+
+
+def _codec(encoding: str | None) -> str:
+    """The name of the codec of a text: UTF-8, if there is none or Python does not know it."""
+    name = encoding or "utf-8"
+    try:
+        b" ".decode(name, "replace")
+    except LookupError:
+        return "utf-8"
+    return name
 
 
 class Lines:
     """Cuts a body into lines of text, without their ends."""
 
     def __init__(self, encoding: str | None) -> None:
-        self._encoding = encoding or "utf-8"
-        self._rest = b""
+        self._decoder = codecs.getincrementaldecoder(_codec(encoding))("replace")
+        # The parts of the last line, which has no end yet.
+        self._rest: list[str] = []
 
-    def _text(self, line: bytes) -> str:
-        return line.decode(self._encoding, "replace")
-
-    def cut(self, piece: bytes) -> Iterator[str]:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            yield self._text(line.removesuffix(b"\r"))
+    def cut(self, piece: bytes, is_last: bool = False) -> Iterator[str]:
+        first, *more = self._decoder.decode(piece, is_last).split("\n")
+        self._rest.append(first)
+        if more:
+            lines = ["".join(self._rest), *more]
+            self._rest = [lines.pop()]
+            for line in lines:
+                yield line.removesuffix("\r")
 
     def rest(self) -> Iterator[str]:
-        if self._rest:
-            yield self._text(self._rest)
+        yield from self.cut(b"", True)
+        if line := "".join(self._rest):
+            yield line
 
 
 class Response:
@@ -266,10 +286,7 @@ class Response:
     @property
     def text(self) -> str:
         """The body as text of `encoding`; UTF-8 if that is None or not known."""
-        try:
-            return self.content.decode(self.encoding or "utf-8", "replace")
-        except LookupError:
-            return self.content.decode("utf-8", "replace")
+        return self.content.decode(_codec(self.encoding), "replace")
 
     def json(self, **options: Any) -> Any:
         """The body as json.loads makes it."""
@@ -312,7 +329,7 @@ class Response:
             raise StreamConsumed
 
     def iter_lines(self) -> Iterator[str]:
-        """The body as text, line by line, without the ends of the lines."""
+        """The body as `text`, line by line, without the ends of the lines."""
         lines = Lines(self.encoding)
         for piece in self._pieces():
             yield from lines.cut(piece)
