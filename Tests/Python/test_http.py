@@ -130,8 +130,8 @@ TEXTS = ["one\r\ntwo\n\nthr\ree\n", "\u0a0a\n\u2028\u20ac no end", "\n", "", "\r
 
 
 @pytest.mark.parametrize("encoding", [
-    None, "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be", "gb18030", "latin-1", "nonsense",
-    "hex"])
+    None, "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be", "gb18030", "latin-1",
+    "nonsense", "hex"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_lines_are_those_of_the_text(encoding, text):
     """Of a body that comes in pieces of any size, some of which end within a character."""

@@ -54,3 +54,60 @@ def test_setdefault_while_another_caller_writes(entries, monkeypatch, by_another
     monkeypatch.setattr(entries, "info", info, raising=False)
     value = "another" if by_another == "replace" else "own"
     assert entries.setdefault("key", "own") == entries["key"] == value
+
+
+async def make(key):
+    return [key]
+
+
+@pytest.mark.parametrize("loader", [make, lambda key: [key]])
+def test_an_awaited_load(cache, loader):
+    async def main() -> None:
+        assert await cache.aload("key", loader, 60, tag="of tests") == ["key"] == cache["key"]
+        assert await cache.aload("key", None) == ["key"]
+
+    put_unreadable(cache, "key")
+    asyncio.run(main())
+    assert cache.info("key").tag == "of tests"
+
+
+def test_an_awaited_load_of_a_value_that_no_tier_takes():
+    async def large(key):
+        return "x" * 2000
+
+    with hutch.Cache(memory=hutch.TierLimits(max_entry=1000)) as cache:
+        put_unreadable(cache, "key")
+        assert asyncio.run(cache.aload("key", large)) == "x" * 2000
+        assert "key" not in cache
+
+
+def test_awaited_loads_together_make_one_value(cache):
+    made = []
+
+    async def main() -> None:
+        async def slow(key):
+            made.append(key)
+            await asyncio.sleep(0.01)
+            return made
+
+        found = await asyncio.gather(*[cache.aload("key", slow) for _ in range(5)])
+        assert found == [["key"]] * 5
+
+    put_unreadable(cache, "key")
+    cache.get("key")
+    asyncio.run(main())
+    assert made == ["key"]
+
+
+def test_an_awaited_load_while_another_program_stores_what_cannot_be_read(cache):
+    made = []
+
+    async def main() -> None:
+        async def slow(key):
+            made.append(key)
+            put_unreadable(cache, key)
+            return made
+
+        assert await cache.aload("key", slow) == ["key"]
+
+    asyncio.run(main())

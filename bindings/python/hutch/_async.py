@@ -152,35 +152,37 @@ class AsyncEntries(SubmittedEntries):
         name = key_to_bytes(key)
         choice("priority", priority, PRIORITIES)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
-        work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
-        arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
-        try:
-            with Watch(work.loop):
-                _, found = await awaited(lib.hutch_load_async, (*arguments, options), priority)
-        except asyncio.CancelledError:
-            work.leave()
-            # What ends a loader without being a failure of it cancels the load. Any other exception
-            # of the loader comes too late, such as that of an answer which was not waited for.
-            error = work.error
-            if error is None or isinstance(error, (Exception, asyncio.CancelledError)):
+        for _ in range(2):
+            work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
+            arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
+            try:
+                with Watch(work.loop):
+                    _, found = await awaited(
+                        lib.hutch_load_async, (*arguments, options), priority
+                    )
+            except asyncio.CancelledError:
+                work.leave()
+                # What ends a loader without being a failure of it cancels the load. Any other
+                # exception of the loader comes too late, such as that of an answer which was not
+                # waited for.
+                error = work.error
+                if error is None or isinstance(error, (Exception, asyncio.CancelledError)):
+                    raise
+                raise error from None
+            except LoadError:
+                if isinstance(work.error, Exception):
+                    raise work.error from None
                 raise
-            raise error from None
-        except LoadError:
-            if isinstance(work.error, Exception):
-                raise work.error from None
-            raise
-        try:
-            return self._forms.decode(*found)
-        except Unreadable:
-            # A stored value that cannot be read counts as absent, and is replaced.
-            await self.adelete(key)
-            if work.made:
-                return self._as_stored(work.made[0])
-            made = loader(key)
-            if inspect.isawaitable(made):
-                made = await made
-            await self.aset(key, made, expire, idle=idle, cost=cost, tag=tag)
-            return self._as_stored(made)
+            try:
+                return self._forms.decode(*found)
+            except Unreadable:
+                # A stored value that cannot be read counts as absent, and is replaced.
+                await self.adelete(key)
+                if work.made:
+                    return self._as_stored(work.made[0])
+        # Another program keeps storing bytes that this one cannot read.
+        made = loader(key)
+        return self._as_stored(await made if inspect.isawaitable(made) else made)
 
     async def aclear(self, *, priority: str = "default") -> None:
         """Remove every entry that was put before."""
