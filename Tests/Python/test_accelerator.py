@@ -12,6 +12,7 @@ import decimal
 import functools
 import gc
 import inspect
+import itertools
 import json
 import math
 import os
@@ -830,6 +831,32 @@ def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
             cache._all_keys(99, False, key_from_bytes)
         with pytest.raises((TypeError, ValueError)):
             cache._all_keys(None, False, key_from_bytes, "many")
+
+
+@pytest.mark.parametrize("place", ["memory", "mixed", "log"])
+@pytest.mark.parametrize("order", [None, 1, 257])
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_some_keys_at_once_are_as_many_as_there_are(tmp_path, place, order, wanted):
+    """Also if entries expire between two steps: a caller takes fewer keys for all of them."""
+
+    def clock():
+        nonlocal asked
+        asked += 1
+        return now + (20 * 10**9 if asked >= late else 0)
+
+    now, asked, late = 1_790_000_000 * 10**9, 0, math.inf
+    options = {} if place == "memory" else {"directory": tmp_path / "cache", "storage": place}
+    with hutch.Cache(**options, clock=clock) as cache:
+        entries = cache if place == "memory" else cache.disk
+        for call in entries._all_keys, functools.partial(SlowEntries._all_keys, entries):
+            for step in itertools.count(1):
+                late = math.inf
+                for number in range(8):
+                    cache.set(number, "text", 10 if number % 2 else None)
+                asked, late = 0, step
+                assert len(call(order, wanted, key_from_bytes, 4)) == 4
+                if asked < step:  # The walk has not come to it.
+                    break
 
 
 def read_twice(data):

@@ -223,24 +223,27 @@ class Walks:
         self, order: int | None, wanted: int, _: Any, most: int | None = None
     ) -> list[Any]:
         """See the accelerator's."""
-        found: list[Any] = []
+        return list(islice(self._collected(order, wanted), most))
+
+    def _collected(self, order: int | None, wanted: int) -> Iterator[Any]:
         info = _structs.EntryInfo()
-        for cursor, key in islice(self._steps(order), most):
+        for cursor, key in self._steps(order):
             if not wanted:
-                found.append(key)
+                yield key
                 continue
             if wanted == SIZES:
                 if check(lib.hutch_cursor_info(cursor, byref(info))) != Status.NOT_FOUND:
-                    found.append((key, info.size))
+                    yield key, info.size
                 continue
             value = _structs.ValuePointer()
             try:
-                if check(lib.hutch_cursor_value(cursor, byref(value))) != Status.NOT_FOUND:
-                    found.append((key, extended_of(value)))
+                if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
+                    continue
+                pair = key, extended_of(value)
             finally:
                 if value:
                     lib.hutch_value_release(value)
-        return found
+            yield pair
 
     def _placed_keys(
         self, form: bytes, offset: int, from_bytes: Any

@@ -38,10 +38,10 @@ static void page_add(page *page, const void *data, size_t size) {
   page->size += size;
 }
 
-/* Adds the next entries to the page, `most` at most. Without the GIL. HUTCH_NOT_FOUND: these are
-   the last ones. */
+/* Adds the next `most` entries to the page, or those that are left. Without the GIL.
+   HUTCH_NOT_FOUND: these are the last ones. */
 static hutch_status collect(hutch_cursor *cursor, long wanted, Py_ssize_t most, page *page) {
-  for (Py_ssize_t i = 0; i < most && !page->is_cut; i++) {
+  while (most > 0 && !page->is_cut) {
     const void *key;
     size_t size;
     hutch_value *value = NULL;
@@ -59,6 +59,7 @@ static hutch_status collect(hutch_cursor *cursor, long wanted, Py_ssize_t most, 
     page_add(page, key, size);
     page_add(page, more, head.extended_size);
     hutch.value_release(value);
+    most--;
   }
   return HUTCH_OK;
 }
