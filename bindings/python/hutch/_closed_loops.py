@@ -1,13 +1,14 @@
 """What an event loop leaves behind if it is closed while calls of its coroutines wait.
 
 asyncio.run cancels them first; a program that calls run_until_complete and close does not. No thread
-drains the loop's port any more, and none of its coroutines goes on. The calls are let go, so that
-the loop and the descriptor of its port are; and where one of its coroutines was to make a value,
-another caller that waits makes it.
+drains the loop's port any more, and none of its coroutines goes on. The calls are let go, as are the
+requests of hutch.http, so that the loop and the descriptor of its port are; and where one of its
+coroutines was to make a value, another caller that waits makes it.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from ._aload import works
@@ -35,6 +36,9 @@ def let_go() -> None:
     for work in list(works.values()):
         if work.loop.is_closed():
             work.end_with_loop()
+    requests = sys.modules.get(f"{__package__}._http_async")
+    if requests is not None:
+        requests.let_go()
 
 
 class Watch:

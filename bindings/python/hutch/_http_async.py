@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _http_library as h
 from ._awaiting import port_of
 from ._awaits import in_thread
-from ._http_incoming import MOST_WAITING, Incoming
+from ._http_incoming import MOST_WAITING, Incoming, under_way
 from ._http_request import DownloadOptions, Path, RequestOptions, download_of, request_of
 from ._http_response import Cutter, Lines, Response, Task, respond
 from ._process import hint
@@ -40,10 +40,10 @@ class AsyncIncoming(Incoming):
     def __init__(self, is_streamed: bool) -> None:
         super().__init__()
         self._is_streamed = is_streamed
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         # Of each coroutine that waits; one that was cancelled stays until the next wake.
-        self._waiters: list[asyncio.Future[None]] = []
+        self.waiters: list[asyncio.Future[None]] = []
         self.reading = asyncio.Lock()
         # Protects what follows; the session's thread takes it for a few steps.
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class AsyncIncoming(Incoming):
         self._is_waking = False
         self.has_response = False
         self.has_ended = False
-        self.port = port_of(self._loop).pointer
+        self.port = port_of(self.loop).pointer
 
     def prepare(self, request: h.Request) -> None:
         """Writes the callbacks into a request."""
@@ -84,15 +84,15 @@ class AsyncIncoming(Incoming):
             is_first, self._is_waking = not self._is_waking, True
         if threading.get_ident() == self._thread:
             self._wake()
-        elif is_first and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        elif is_first and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._wake)
 
     # On the loop's thread.
 
     def _wake(self) -> None:
         with self._lock:
             self._is_waking = False
-        waiters, self._waiters = self._waiters, []
+        waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -100,8 +100,8 @@ class AsyncIncoming(Incoming):
     async def _until(self, is_done: Callable[[], Any]) -> None:
         # A change after the look schedules a wake, which comes after the wait has begun.
         while not is_done():
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
+            waiter = self.loop.create_future()
+            self.waiters.append(waiter)
             await waiter
 
     async def until_response(self) -> None:
@@ -122,6 +122,14 @@ class AsyncIncoming(Incoming):
                 self._is_suspended = False
                 h.lib.hutch_http_task_resume(task)
             return piece
+
+
+def let_go() -> None:
+    """Let go of the requests of all loops that are closed: see _closed_loops.py."""
+    for incoming in list(under_way.values()):
+        if isinstance(incoming, AsyncIncoming) and incoming.loop.is_closed():
+            incoming.forget()
+            incoming.waiters.clear()  # By these it would keep the task that it is kept by.
 
 
 class AsyncResponse(Response):

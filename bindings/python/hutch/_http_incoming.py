@@ -14,14 +14,14 @@ from ._foreign import bytes_at
 
 _CANCELLED = 9
 
-_incoming: dict[int, Incoming] = {}
+under_way: dict[int, Incoming] = {}
 """The requests that wait, by the token that the library carries as the context."""
 
 
 @callback
 def _complete(token: int, completion: Any) -> None:
     try:
-        incoming = _incoming.pop(token, None)
+        incoming = under_way.pop(token, None)
         if incoming is not None:
             incoming.end()
     except BaseException as error:
@@ -31,7 +31,7 @@ def _complete(token: int, completion: Any) -> None:
 @callback
 def _respond(token: int, task: Any) -> None:
     try:
-        incoming = _incoming.get(token)
+        incoming = under_way.get(token)
         if incoming is not None:
             incoming.respond()
     except BaseException as error:
@@ -41,7 +41,7 @@ def _respond(token: int, task: Any) -> None:
 @callback
 def _receive(token: int, task: Any, data: int, size: int) -> int:
     try:
-        incoming = _incoming.get(token)
+        incoming = under_way.get(token)
         if incoming is not None:
             incoming.receive(task, bytes_at(data, size))
             return 0
@@ -69,7 +69,7 @@ class Incoming:
 
     def register(self, request: h.Request, *, is_streamed: bool) -> None:
         """Writes the callbacks into a request. Only one that is streamed gets headers and body."""
-        _incoming[self.token] = self
+        under_way[self.token] = self
         request.context = self.token
         request.complete = _complete_callback
         if is_streamed:
@@ -78,7 +78,7 @@ class Incoming:
 
     def forget(self) -> None:
         """No callback has an effect any more."""
-        _incoming.pop(self.token, None)
+        under_way.pop(self.token, None)
 
     def end(self) -> None:
         """The task has ended."""
