@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import gc
 import math
+import os
 import threading
 import time
 import warnings
@@ -13,7 +15,7 @@ import weakref
 
 import hutch
 import pytest
-from hutch import _aload, _async
+from hutch import _aload, _awaiting
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +23,7 @@ def nothing_is_left():
     yield
     gc.collect()
     # What a loop left behind when it ended is let go by a worker, and the loop's port with it.
-    while _async._waiting or _aload.works:
+    while _awaiting.waiting or _aload.works:
         time.sleep(0.001)
         gc.collect()
 
@@ -210,6 +212,16 @@ def test_a_value_is_refreshed(cache, clock):
         assert await cache.aload("k", lambda key: "new", refresh=5) == "new"
 
     asyncio.run(main())
+
+
+def test_a_load_without_a_descriptor_for_its_loop_keeps_no_loader(cache, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(_awaiting, "_Port", fail)
+    with pytest.raises(OSError):
+        asyncio.run(cache.aload("k", lambda key: "made"))
+    assert not _aload.works
 
 
 def test_a_put_during_the_load_is_newer(cache):

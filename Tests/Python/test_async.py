@@ -10,14 +10,14 @@ import threading
 import hutch
 import pytest
 from conftest import IS_WHOLE, NO_LIMITS
-from hutch import _async
+from hutch import _awaiting
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
     gc.collect()
-    assert not _async._waiting
+    assert not _awaiting.waiting
 
 
 def test_each_call(cache: hutch.Cache):

@@ -10,7 +10,7 @@ import uuid
 import hutch
 import pytest
 from conftest import NO_LIMITS
-from hutch import _async, _calls, _walks
+from hutch import _awaiting, _calls, _walks
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def nothing_is_left(monkeypatch):
     monkeypatch.setattr(_calls, "in_thread", in_thread)
     yield
     gc.collect()
-    assert not _async._waiting and not _walks.visits
+    assert not _awaiting.waiting and not _walks.visits
 
 
 def run(program) -> None:

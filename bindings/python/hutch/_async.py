@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
-from ._awaiting import awaited
-from ._awaiting import waiting as _waiting  # noqa: F401
+from ._awaiting import awaited, port_of
 from ._calls import SubmittedEntries
 from ._cbor import Unreadable
 from ._codec import Key, key_to_bytes
@@ -26,7 +25,7 @@ V = TypeVar("V")
 async def _of_key(
     cache: AsyncEntries, call: Any, key: Key, priority: str, *more: Any
 ) -> tuple[int, Any]:
-    """As _awaited, of a call for one key."""
+    """As awaited, of a call for one key."""
     name = key_to_bytes(key)
     return await awaited(call, (cache._pointer, name, len(name), *more), priority)
 
@@ -152,11 +151,13 @@ class AsyncEntries(SubmittedEntries):
         name = key_to_bytes(key)
         choice("priority", priority, PRIORITIES)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
+        loop = asyncio.get_running_loop()
+        port_of(loop)  # May fail, and nothing would release the loader.
         for _ in range(2):
-            work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
+            work = Work(loop, lambda: loader(key), encode)
             arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
             try:
-                with Watch(work.loop):
+                with Watch(loop):
                     _, found = await awaited(
                         lib.hutch_load_async, (*arguments, options), priority
                     )
