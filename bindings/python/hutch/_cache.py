@@ -100,17 +100,16 @@ else:
                     setattr(Control, name, getattr(_control.Control, name))
 
     _LATER = """
-__aiter__ __iter__ __reversed__ _as_stored _ask _counter _items _put_each
-_put_object _read _steps _walk _write aadd acheck aclear acompare_and_swap acontains acopy_to
-acost acount add adecr adelete adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo
-ainfos aitems akeys aload amaintain anotify apath apeekitem apin apop apopitem aput aput_file
-aput_many aread aremove_prefix aremove_tagged areplace aset aset_limits aset_many aset_options
-asetdefault astats atouch atrim aupdate avalue_bytes avalues avolume awriter check clear
-compare_and_swap copy_to cost count delete delete_many delete_object each entry expire flush
-get_many hold_files info infos items keys limits load maintain memoize notify objects options path
-peekitem pop popitem put put_file put_many queue read remove_prefix remove_tagged replace resume
-set_limits set_many set_options setdefault stats suspend touch trim update value_bytes values
-volume writer
+__aiter__ __iter__ __reversed__ _as_stored _ask _collected _counter _items _put_each _put_object
+_read _steps _supply _walk _write aadd acheck aclear acompare_and_swap acontains acopy_to acost
+acount add adecr adelete adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo ainfos
+aitems akeys aload amaintain anotify apath apeekitem apin apop apopitem aput aput_file aput_many
+aread aremove_prefix aremove_tagged areplace aset aset_limits aset_many aset_options asetdefault
+astats atouch atrim aupdate avalue_bytes avalues avolume awriter check clear compare_and_swap
+copy_to cost count delete delete_many delete_object each entry expire flush get_many hold_files info
+infos items keys limits load maintain memoize notify objects options path peekitem pop popitem put
+put_file put_many queue read remove_prefix remove_tagged replace resume set_limits set_many
+set_options setdefault stats suspend touch trim update value_bytes values volume writer
 """.split()
 
     class _Later(str):
