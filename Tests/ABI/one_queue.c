@@ -112,6 +112,29 @@ static void close_pair(pair *p) {
   hutch_queue_release(p->queue);
 }
 
+TEST(operations_of_two_caches_do_not_run_as_one_for_their_identifier) {
+  pair p = pair_on(new_queue(1, 0), 0);
+  CHECK_OK(put_text(p.a, "key", "value"));
+  CHECK_OK(put_text(p.b, "key", "value"));
+  hutch_cache *caches[] = {p.a, p.b};
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 0};
+  notes n = NOTES;
+  CHECK_OK(hutch_queue_suspend(p.queue));
+  for (int i = 0; i < 2; i++) {
+    hutch_task_options options = noting(&n, i);
+    options.identifier = "trim";
+    options.identifier_size = 4;
+    CHECK_OK(hutch_trim_async(caches[i], &spec, &options, NULL));
+  }
+  CHECK_OK(hutch_queue_resume(p.queue));
+  CHECK_OK(hutch_queue_wait_all(p.queue, HUTCH_FOREVER));
+  for (int i = 0; i < 2; i++) {
+    CHECK_EQUAL(HUTCH_OK, n.status[i]);
+    CHECK_EQUAL(0, count_of(caches[i]));
+  }
+  close_pair(&p);
+}
+
 /* -------------------------------------------------------------- order, width */
 
 TEST(several_caches_run_in_the_order_of_one_queue) {

@@ -115,9 +115,10 @@ extension Cache {
       }
       spec.isIrrevocable = true
     }
-    // Operations of one slice differ only in how much they do.
-    spec.identifierSalt = UInt64(kind.rawValue) << 16 | UInt64(trim.kind.rawValue) << 8
-      | UInt64(scope.rawValue)
+    // Operations that run as one are of one cache, and differ only in how much they do. The cache's
+    // address is a multiple of 16, and below 2^57.
+    spec.identifierSalt = UInt64(UInt(bitPattern: identity)) << 7
+      | UInt64(kind.rawValue) << 6 | UInt64(trim.kind.rawValue) << 2 | UInt64(scope.rawValue)
     spec.merge = { into, from in
       into!.assumingMemoryBound(to: AsyncOperation.self)
         .merge(from!.assumingMemoryBound(to: AsyncOperation.self))
