@@ -589,6 +589,61 @@ TEST(an_operation_on_a_key_takes_no_identifier_and_a_clear_no_group) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* By whichever task: a put's, a removal's, or that of another call. */
+TEST_EACH_KIND(tasks_of_a_group_count_from_its_start) {
+  (void)k;
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_cache_queue(f->cache, &queue));
+  for (int write = 0; write < 3; write++) {
+    for (int later = 0; later < 2; later++) {
+      hutch_group *group = NULL;
+      CHECK_OK(hutch_group_create(queue, &group));
+      CHECK_OK(put_text(f->cache, "key", "0"));
+      told t;
+      hutch_task_options options = telling(&t);
+      options.group = group;
+      if (write == 0) CHECK_OK(hutch_put_async(f->cache, KEY("key"), "1", 1, NULL, &options, NULL));
+      if (write == 1) CHECK_OK(hutch_remove_async(f->cache, KEY("key"), &options, NULL));
+      if (write == 2) {
+        hutch_call call = {.struct_size = sizeof call, .operation = HUTCH_OPERATION_POP,
+                           .key = "key", .key_size = 3};
+        CHECK_OK(hutch_submit(f->cache, &call, &options, NULL));
+      }
+      if (later) hold(f->cache);
+      if (later) CHECK_OK(hutch_group_start(group, NULL));
+      CHECK_OK(put_text(f->cache, "key", "2"));
+      if (!later) CHECK_OK(hutch_group_start(group, NULL));
+      if (later) let_go(f->cache);
+      wait_all(f->cache);
+      CHECK_EQUAL(1, t.completed);
+      CHECK_EQUAL(later ? HUTCH_SUPERSEDED : HUTCH_OK, t.last.status);
+      if (later)
+        CHECK_TEXT(f->cache, "key", "2");
+      else if (write == 0)
+        CHECK_TEXT(f->cache, "key", "1");
+      else
+        CHECK_MISSING(f->cache, "key");
+      hutch_group_release(group);
+    }
+  }
+  /* One that is cancelled before its group starts leaves nothing behind. */
+  hutch_group *group = NULL;
+  CHECK_OK(hutch_group_create(queue, &group));
+  told t;
+  hutch_task_options options = telling(&t);
+  options.group = group;
+  hutch_task *task = NULL;
+  CHECK_OK(hutch_put_async(f->cache, KEY("key"), "1", 1, NULL, &options, &task));
+  CHECK_OK(hutch_task_cancel(task, NULL));
+  CHECK_OK(hutch_group_start(group, NULL));
+  hutch_task_release(task);
+  wait_all(f->cache);
+  CHECK_EQUAL(HUTCH_CANCELLED, t.last.status);
+  CHECK_EQUAL(1, t.released);
+  hutch_group_release(group);
+  hutch_queue_release(queue);
+}
+
 /* -------------------------------------------------------------------- close */
 
 TEST_EACH_KIND(a_close_carries_out_writes_and_cancels_reads) {

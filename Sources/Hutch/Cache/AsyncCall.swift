@@ -57,7 +57,7 @@ extension Cache {
     let task = try makeTask(.call, key, operation, writes: writes, through: handle, &spec)
     let made = AsyncOperation.of(task)
     made.pointee.call = call
-    if writes && key != nil { order.reserve(made.late, made.pointee.hash, forLoad: false) }
+    if writes && key != nil { reserve(task, spec) }
     return try hand(task) { (task) throws(Failure) in try tasks.submit(task, spec) }
   }
 }

@@ -115,6 +115,13 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   var late: LateWrite {
     (UnsafeMutableRawPointer(self) + MemoryLayout<AsyncOperation>.stride)
       .assumingMemoryBound(to: WriteOrder.Reservation.self)
+  /// The order of the write is decided: see WriteOrder.
+  func reserve() {
+    pointee.cache._withUnsafeGuaranteedRef {
+      $0.order.reserve(late, pointee.hash, forLoad: false)
+    }
+  }
+
   }
 
   /// The write is done, or is not to be done.

@@ -41,7 +41,7 @@ extension Cache {
         try tasks.submitEnded(task, spec)
       }
     }
-    if isWrite { order.reserve(made.late, hash, forLoad: false) }
+    if isWrite { reserve(task, spec) }
     return try hand(task) { (task) throws(Failure) in try tasks.submit(task, spec) }
   }
 
@@ -60,12 +60,20 @@ extension Cache {
     if let key {
       hash = memory.hash(key)
       spec.keyHash = Cache.keyHash(hash)
+      if writes && spec.group != nil {
+        spec.starting = { $0!.assumingMemoryBound(to: AsyncOperation.self).reserve() }
+      }
     }
     spec.mustRun = writes
     spec.owner = handle.opening.tasks
     spec.operation = operation
     return try AsyncOperation.makeTask(
       kind, handle, of: self, key: key ?? Bytes(start: nil, count: 0), hash: hash, spec)
+  }
+
+  /// A write counts from its submission, or from the start of its group (see `makeTask`).
+  func reserve(_ task: TaskPointer, _ spec: borrowing TaskSpec) {
+    if spec.group == nil { AsyncOperation.of(task).reserve() }
   }
 
   /// `TaskSpec.keyHash` of a key with this hash.

@@ -9,11 +9,11 @@ import Synchronization
 ///   submitted to the store and done in memory. A clear holds all stripes for the same steps. So
 ///   both tiers see the writes of a key in the order of their versions.
 /// 2 A late writer has a reservation from the moment at which its order is decided: a task from its
-///   submission, a load from its beginning. A write or a clear that comes after that moment
-///   overtakes the reservation (`noteWrite`, `beginClear`), in the critical section in which it
-///   writes. The late writer asks `isOvertaken` in the critical section in which it would write,
-///   and writes nothing if the answer is true. One of two critical sections comes second, so an
-///   older value never comes after a newer one.
+///   submission, or from the start of its group, a load from its beginning. A write or a clear that
+///   comes after that moment overtakes the reservation (`noteWrite`, `beginClear`), in the critical
+///   section in which it writes. The late writer asks `isOvertaken` in the critical section in
+///   which it would write, and writes nothing if the answer is true. One of two critical sections
+///   comes second, so an older value never comes after a newer one.
 /// 3 `clearing` tells of a clear that has been submitted and that memory has not carried out for
 ///   all keys. A condition is decided as if the clear had been carried out.
 ///
@@ -73,9 +73,9 @@ import Synchronization
 /// before (WriteQueue). A put that the store refuses, and a write that fails, hide the older entry
 /// all the same (Bars).
 ///
-/// LOCKS. Stripes first, ascending; `lock` is taken under a stripe, under the lock of the loads, or
-/// under none, and never under a shard's. Under it nothing is taken, but for the locks that a fork
-/// takes after it.
+/// LOCKS. Stripes first, ascending; `lock` is taken under a stripe, under the lock of the loads or
+/// of a queue of tasks, or under none, and never under a shard's. Under it nothing is taken, except
+/// the locks that a fork takes after it.
 final class WriteOrder {
   let stripes: Stripes
   /// Versions are drawn under the key's stripe, or in a cache without a store under its shard's

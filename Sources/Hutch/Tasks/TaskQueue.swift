@@ -36,9 +36,9 @@ import Synchronization
 /// `guests`, whose background work has queues of its own (Parts).
 ///
 /// Locks. `lock` protects every field of the queue and of its tasks that is not constant and has no
-/// other comment. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
-/// for O(1), except for walks over all queued tasks: a cancel of all, the end of an owner or of the
-/// queue.
+/// other comment. Order: stripes of a cache > `lock` > the lock of a group, of a port, of the order
+/// of writes of a cache. It is held for O(1), except for walks over all queued tasks: a cancel of
+/// all, the end of an owner or of the queue.
 final class TaskQueue {
   /// Reports the result of a task to the host; set by the C boundary.
   typealias Deliver = @convention(c) (UnsafeMutableRawPointer) -> Void

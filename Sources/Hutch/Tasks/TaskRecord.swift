@@ -145,6 +145,7 @@ struct TaskExtras {
   var identifier: UnsafeRawPointer?
   var identifierSize = 0
   var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
+  var starting: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
   var progress: (@convention(c) (UnsafeMutableRawPointer?, UInt64, UInt64) -> Int32)?
 }
 
@@ -257,6 +258,8 @@ struct TaskSpec: ~Copyable {
   /// Waits for `startHeld`.
   var isHeld = false
   var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
+  /// Called with the task's work when its group starts, before it may run, under the queue's lock.
+  var starting: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
   var operation: UInt8 = 0
   /// The host gets a reference.
   var wantsHandle = false
@@ -343,6 +346,7 @@ extension TaskPointer {
     extras.owner = spec.owner.map { Unmanaged.passRetained($0) }
     if spec.deadline != 0 { extras.deadline = Deadline(after: spec.deadline).end }
     extras.progress = spec.progress
+    extras.starting = spec.starting
     if spec.keyHash != 0 {
       task.pointee.flags.insert(.keyed)
       extras.hash = spec.keyHash

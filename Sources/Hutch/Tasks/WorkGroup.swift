@@ -181,6 +181,7 @@ extension TaskQueue {
     held.remove(task)
     heldCount -= 1
     countPending(task, 1)
+    task.extras.pointee.starting?(task.pointee.workContext)
     do throws(Failure) {
       try enqueue(task)
     } catch {
