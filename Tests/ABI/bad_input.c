@@ -201,6 +201,32 @@ TEST(a_size_that_no_value_has) {
   finish();
 }
 
+/* With each kind of disk store: each adds to a size before it compares. */
+TEST(the_largest_sizes_are_refused_by_every_kind_of_storage) {
+  static const int32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_FILE, HUTCH_STORAGE_SQLITE,
+                                  HUTCH_STORAGE_LOG};
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    hutch_options options = unlimited_options();
+    options.storage = kinds[i];
+    hutch_cache *whole = open_cache(scratch("kind").text, &options);
+    hutch_cache *disk = tier_of(whole, HUTCH_TIER_DISK);
+    for (size_t less = 0; less < 5000; less += 1 + less / 2) {
+      hutch_status status = hutch_put(disk, KEY("huge"), "v", PTRDIFF_MAX - less, NULL, NULL);
+      CHECK(status == HUTCH_TOO_LARGE || status == HUTCH_NO_MEMORY);
+      CHECK_MISSING(disk, "huge");
+      hutch_writer *writer = NULL;
+      CHECK_OK(hutch_writer_begin(whole, KEY("huge"), 0, NULL, &writer));
+      status = hutch_writer_append(writer, "v", PTRDIFF_MAX - less);
+      CHECK(status == HUTCH_TOO_LARGE || status == HUTCH_NO_MEMORY || status == HUTCH_IO);
+      hutch_writer_abort(writer);
+      CHECK_MISSING(whole, "huge");
+    }
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(whole));
+    remove_tree(scratch("kind").text);
+  }
+}
+
 TEST(null_where_a_pointer_is_needed) {
   prepare();
   hutch_cursor *cursor = NULL;

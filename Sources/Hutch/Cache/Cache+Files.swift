@@ -326,6 +326,9 @@ struct SourceFile: ~Copyable {
     guard status.isRegular else {
       throw Failure(.invalidArgument, "the path is not a regular file's")
     }
+    guard status.size <= Record.largestSize else {
+      throw Failure(.tooLarge, "the file is larger than any tier takes")
+    }
     self.file = file
     size = status.size
     identity = status.identity

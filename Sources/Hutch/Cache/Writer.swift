@@ -91,7 +91,7 @@ final class Writer {
     try checkOpen()
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
-      guard !overflow,
+      guard !overflow, sum <= Record.largestSize,
         try cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
       else { throw Writer.tooLarge }
       if files == nil || gathered.count + bytes.count <= Writer.room {

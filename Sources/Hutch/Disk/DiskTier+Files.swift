@@ -4,6 +4,7 @@ import Synchronization
 /// Values as files: those that come in pieces or as files, and those that are wanted as files.
 extension DiskTier: FileStorage {
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
+    guard size <= Record.largestSize else { return false }
     let inFile = keepsInFile(size)
     let charge = Charge.of(
       key: key, value: size, extended: extended, tag: tag, inFile: inFile)

@@ -45,6 +45,7 @@ extension LogStorage: FileStorage {
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
     // Out of service, a put is refused for that.
     guard let store else { return true }
+    guard size <= Record.largestSize else { return false }
     var record = Record()
     record.size = size
     record.extendedSize = extended
