@@ -134,6 +134,27 @@ TEST(damage_costs_its_entries) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* No put makes such a row. The tier above is not asked when it was read. */
+TEST(a_row_without_a_key_is_evicted_like_others) {
+  hutch_options options = unlimited_options();
+  test_clock clock = {0};
+  use_clock(&options, &clock);
+  options.disk.time_to_idle = 100 * HUTCH_SECOND;
+  options.disk.count = 10;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (uint32_t key = 0; key < 10; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "v", 1, NULL, NULL));
+  CHECK_OK(hutch_close(cache));
+  run_sql(directory, "UPDATE entries SET key = x'' WHERE slot = (SELECT min(slot) FROM entries)");
+  clock.now += 200 * HUTCH_SECOND;
+  cache = open_cache(directory.text, &options);
+  for (uint32_t key = 0; key < 20; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "v", 1, NULL, NULL));
+  CHECK_EQUAL(10, stats_of(cache).disk.count);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* Two rows for each key: the index that keeps keys unique is another index for a moment. */
 static void double_rows(path directory) {
   run_sql(directory,

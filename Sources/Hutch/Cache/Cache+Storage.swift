@@ -82,12 +82,15 @@ extension Cache: StorageObserver {
     memory.setMark(key, hash, committed: version, mark)
   }
 
+  // A damaged store may have an entry without a key.
   func lastAccess(of key: Bytes, _ version: UInt64) -> Int64? {
-    memory.lastAccess(key, memory.hash(key), version, at: clock.momentForMaintenance())
+    if key.count == 0 { return nil }
+    return memory.lastAccess(key, memory.hash(key), version, at: clock.momentForMaintenance())
   }
 
   func hasUsed(_ key: Bytes, _ version: UInt64, isOften: Bool) -> Bool {
-    memory.hasUsed(key, memory.hash(key), version, isOften: isOften)
+    key.count > 0
+      && memory.hasUsed(key, memory.hash(key), version, isOften: isOften)
   }
 
   var quietLines: UInt64 { life.gate.quietLines }

@@ -204,7 +204,7 @@ struct Evictor: ~Copyable {
         // be able to keep everything.
         if fills < 2 && record.accessed > candidate.accessed { return nil }
         isSpared =
-          credit > 0 && key.count > 0
+          credit > 0
           && observer?.hasUsed(key, record.version, isOften: false) == true
         if !isSpared { return .evicted }
         // The row counts as read now, unless its life depends on when it was.

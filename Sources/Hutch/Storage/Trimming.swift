@@ -80,7 +80,7 @@ final class StorageTrim {
 
   /// Learns when the tiers above have last read an entry. True: later than the store knew.
   private func askAbove(_ key: Bytes, _ record: inout Record) -> Bool {
-    guard key.count > 0, let time = observer.lastAccess(of: key, record.version),
+    guard let time = observer.lastAccess(of: key, record.version),
       time > record.accessed
     else {
       return false
