@@ -24,7 +24,11 @@ struct Sweeper {
   mutating func noteSetBack() { redateFrom = Int64.max }
 
   /// A transaction was not committed: the rows that it removed are there again.
-  mutating func noteRollback() { ownUpTo = 0 }
+  mutating func noteRollback() {
+    ownUpTo = 0
+    // Of a generation that has not begun.
+    dead.generation = 0
+  }
 
   /// Removes up to `most` expired rows. Returns how many.
   @inline(never)
