@@ -262,7 +262,8 @@ extension DiskTier {
       service.tell(observer)
       tellMet()
     }
-    return isBack
+    // Another thread may have opened it.
+    return isBack || isUp
   }
 
   // MARK: the end
