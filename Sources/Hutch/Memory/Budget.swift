@@ -208,7 +208,7 @@ struct Budget: ~Copyable {
       limits.pointee.places.load(ordering: .relaxed) &+ policyBytes
       &+ Int(truncatingIfNeeded: cost &- count &* besideBlocks)
     let kept = min(room, max(0, all &- used &+ room &+ excess), 1 << 30)
-    let part = own < used ? kept &* max(0, own) / used : kept
+    let part = own < used ? kept &* max(0, own) / max(used, 1) : kept
     return min(own, used) &+ part &+ Budget.bytesOfEmptyTier
   }
 
