@@ -224,6 +224,8 @@ enum Process {
     // In the child no thread holds the locks that a thread of the parent held.
     pthread_mutex_init(&hutch_logger_state().pointee.lock, nil)
     registry.pointee.forks &+= 1
+    // Another thread of the parent may have been about to fork, too.
+    registry.pointee.waiting_forks = 0
     if ThreadState.hasRoster {
       roster.pointee.child?()
     } else {
