@@ -160,7 +160,8 @@ typedef struct hutch_task_options {
      host work, `merge(into, from)` merges each joining context into the first, on a
      worker, before the function is called with the first context; the merges come in the
      order of submission, without the tasks that have left. merge NULL: the first context
-     is enough. Operations on a key take no identifier, since they are ordered by key
+     is enough. An operation on a whole cache joins only one of the same kind on the same
+     cache or view. Operations on a key take no identifier, since they are ordered by key
      (HUTCH_UNSUPPORTED). NULL: none. */
   const void *identifier;
   size_t identifier_size; /* 1..65,535 */

@@ -80,7 +80,7 @@ extension Cache {
     first &+= count
   }
 
-  /// A key of a batch that memory does not have: its value is in the table of pending writes, or
+  /// A key of a batch that memory does not have: its value is in the write-back queue, or
   /// the store is to be asked.
   private func lookBelow(
     _ keys: ManyBytes, _ index: Int, _ hash: UInt64, at moment: Moment,

@@ -28,7 +28,7 @@ extension Cache {
     while true {
       order.stripes.lock(stripe)
       let counter = coherence.unsafelyUnwrapped.mark(hash)
-      // As in `touch`.
+      // As in `touchResident`.
       if scope == .whole && memory.has(key, hash, at: moment) {
         storage.noteAccess(key, hash, at: moment.time)
       }

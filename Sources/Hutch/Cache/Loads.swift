@@ -379,7 +379,7 @@ final class Loads {
     return loading.stage == .active
   }
 
-  // MARK: clears and the end of the cache
+  // MARK: the end of the cache
 
   /// An opening has been closed: its loadings that wait return, and its loadings that lead lose the
   /// lead.

@@ -15,7 +15,7 @@ import CSystem
 /// as many lines as its share of them needs, and a few entries more by chance: load is about 0.80
 /// then. In a full tier the number of a segment's entries goes up and down by chance alone, and a
 /// segment may be filled to 15/16 before it grows. It shrinks when fewer than a third of its words
-/// have entries, and memory is wanted (`shrink`).
+/// have entries, and memory is wanted (`tighten`).
 ///
 /// A line is packed: its words stand at the left. An entry that found its home line full is
 /// in the next one that was not, so a lookup ends at the first line that is not full; a

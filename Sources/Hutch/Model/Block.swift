@@ -104,8 +104,8 @@ struct UnownedBlock {
   @inline(__always)
   private var timed: Bool { load(At.size, UInt32.self) & UnownedBlock.hasTimes != 0 }
 
-  /// True if the record has more than version, created and size: an expiry, a time to idle, a cost,
-  /// a checksum, extended data or a tag.
+  /// True if the record has version, created and size alone: no expiry, time to idle, cost,
+  /// checksum, extended data or tag.
   @inline(__always) var isPlain: Bool { !hasExtension }
 
   /// True if the entry has these extended data, and an end of its own if `expires`, and in all else

@@ -2,7 +2,7 @@
 /// concern it.
 struct StorageOptions {
   var kind = StorageKind.unspecified
-  /// Kind mixed: a value with more bytes than this has a file of its own.
+  /// Kinds mixed and log: a value with more bytes than this has a file of its own.
   var inlineThreshold = 20_480
   /// The requested limits; a field that is not in `given` is the library's default.
   var limits = TierLimits.defaultDisk

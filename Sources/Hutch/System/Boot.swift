@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-/// Identifies a boot of a machine. Nil numbers: not known, and equal to nothing.
+/// Identifies a boot of a machine. Numbers of 0: not known, and equal to nothing.
 struct Boot {
   var id: (UInt64, UInt64) = (0, 0)
   /// Unix time minus CLOCK_BOOTTIME.

@@ -70,23 +70,6 @@ enum Files {
     return openStepwise(path, at: directory, flags)
   }
 
-  /// Opens a regular file of a directory to be read and written. `words`: of the failure to do so;
-  /// `foreign`: if something else is there.
-  @inline(never)
-  static func openRegular(
-    _ path: Path, at directory: Int32, _ flags: Int32, _ words: StaticString,
-    foreign: StaticString
-  ) throws(Failure) -> Descriptor {
-    guard let number = openBeneath(path, at: directory, O_RDWR | O_NONBLOCK | flags) else {
-      throw .opening(words)
-    }
-    let file = Descriptor(owning: number)
-    guard let status = status(of: number), status.isRegular else {
-      throw Failure(.badDirectory, foreign)
-    }
-    return file
-  }
-
   /// The same, one directory after another.
   static func openStepwise(_ path: Path, at directory: Int32, _ flags: Int32) -> Int32? {
     var name = path
@@ -115,6 +98,23 @@ enum Files {
     _ = consume parent
     hutch_set_errno(code)
     return opened
+  }
+
+  /// Opens a regular file of a directory to be read and written. `words`: of the failure to do so;
+  /// `foreign`: if something else is there.
+  @inline(never)
+  static func openRegular(
+    _ path: Path, at directory: Int32, _ flags: Int32, _ words: StaticString,
+    foreign: StaticString
+  ) throws(Failure) -> Descriptor {
+    guard let number = openBeneath(path, at: directory, O_RDWR | O_NONBLOCK | flags) else {
+      throw .opening(words)
+    }
+    let file = Descriptor(owning: number)
+    guard let status = status(of: number), status.isRegular else {
+      throw Failure(.badDirectory, foreign)
+    }
+    return file
   }
 
   /// Writes all of `bytes` at an offset in the file. False: `errno` has the reason.
