@@ -438,13 +438,13 @@ public func hutch_info(
   }
 }
 
-/// Fills `out` with the current record of a key's entry.
+/// Fills `out` with the current record of a key's entry. No key: it has none.
 @inline(never)
 func informing(
-  _ cache: Cache, _ scope: Tiers, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
+  _ cache: Cache, _ scope: Tiers, _ key: Bytes?, _ out: UnsafeMutablePointer<hutch_entry_info>?
 ) throws(Failure) -> Status {
   try filling(out) { () throws(Failure) in
-    guard let found = try cache.info(key, in: scope) else { return nil }
+    guard let key, let found = try cache.info(key, in: scope) else { return nil }
     return hutch_entry_info(
       found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier)
   }

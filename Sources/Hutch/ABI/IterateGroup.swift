@@ -96,12 +96,7 @@ public func hutch_cursor_info(
   _ cursor: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_entry_info>!
 ) -> hutch_status {
   with(cursor, Cursor.self) { (cursor) throws(Failure) in
-    guard let key = cursor.current else {
-      guard let out else { throw .invalid("out is NULL") }
-      try checkedResult(out)
-      return .notFound
-    }
-    return try informing(cursor.cache, cursor.handle.scope, key, out)
+    try informing(cursor.cache, cursor.handle.scope, cursor.current, out)
   }
 }
 

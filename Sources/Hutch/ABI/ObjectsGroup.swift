@@ -66,11 +66,8 @@ public func hutch_remove_object(
 public func hutch_drain_releases(
   _ cache: OpaquePointer!, _ max: UInt64, _ drained: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  drained?.pointee = 0
-  return withCache(cache) { (cache, _) throws(Failure) in
-    let count = cache.releaseObjects(most: max == 0 ? .max : max)
-    drained?.pointee = count
-    return .done
+  counting(drained, from: cache) { (cache, _, count) throws(Failure) in
+    count = cache.releaseObjects(most: max == 0 ? .max : max)
   }
 }
 

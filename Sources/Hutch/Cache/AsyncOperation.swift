@@ -20,9 +20,6 @@ struct AsyncOperation {
   let kind: Kind
   /// Keeps the cache open until the task has ended.
   let handle: Handle
-  /// The handle's.
-  let cache: Unmanaged<Cache>
-  let scope: Tiers
   let hash: UInt64
   let keySize: Int
   /// A put's entry, until the put is done; a get's value. A reference.
@@ -43,6 +40,9 @@ struct AsyncOperation {
   var put = Cache.PutResult()
   var removed: UInt64 = 0
   var failure: Failure?
+
+  var cache: Unmanaged<Cache> { handle.unretained }
+  var scope: Tiers { handle.scope }
 
   /// The bytes before the key.
   fileprivate static var headSize: Int {
@@ -98,8 +98,6 @@ struct AsyncOperation {
   private init(kind: Kind, handle: Handle, hash: UInt64, keySize: Int) {
     self.kind = kind
     self.handle = handle
-    cache = handle.unretained
-    scope = handle.scope
     self.hash = hash
     self.keySize = keySize
   }
@@ -115,13 +113,13 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   var late: LateWrite {
     (UnsafeMutableRawPointer(self) + MemoryLayout<AsyncOperation>.stride)
       .assumingMemoryBound(to: WriteOrder.Reservation.self)
+  }
+
   /// The order of the write is decided: see WriteOrder.
   func reserve() {
     pointee.cache._withUnsafeGuaranteedRef {
       $0.order.reserve(late, pointee.hash, forLoad: false)
     }
-  }
-
   }
 
   /// The write is done, or is not to be done.

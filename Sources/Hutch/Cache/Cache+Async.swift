@@ -106,7 +106,7 @@ extension Cache {
     return !tasks.hasTask(ofKey: Cache.keyHash(hash))
   }
 
-  /// Submits an operation on the whole 
+  /// Submits an operation on the whole cache, or on one tier.
   func submit(
     _ kind: AsyncOperation.Kind, trim: TrimSpec = TrimSpec(kind: .expired),
     through handle: Handle, _ spec: inout TaskSpec

@@ -246,14 +246,8 @@ extension Cache.PutResult {
 
   /// Sets the status from the outcomes of the tiers.
   mutating func setStatus(storageFailure: Failure?) {
-    let outcomes = (memory, disk)
-    let isStored = outcomes.0 == .stored || outcomes.1 == .stored
-    let isWhole =
-      (outcomes.0 == .stored || outcomes.0 == .none || outcomes.0 == .removed)
-      && (outcomes.1 == .stored || outcomes.1 == .none || outcomes.1 == .removed
-        || outcomes.1 == .deferred)
-    if isStored {
-      status = isWhole ? .done : .partial
+    if !tiers.isEmpty {
+      status = memory.isRefusal || disk.isRefusal ? .partial : .done
       return
     }
     let failure: Failure

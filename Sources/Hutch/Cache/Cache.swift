@@ -62,7 +62,7 @@ final class Cache {
   private(set) var coherence: CoherenceCounters?
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork: an entry
   /// that is to be written on eviction is written at once.
-  private(set) var defersNothing = false
+  var defersNothing: Bool { coherence != nil && !settings.isShared }
   /// How far a fork has come with this cache. Forking changes it, under the roster's lock.
   var fork = Forking.Stage()
   /// The registry's, under its lock: how many openings there are.
@@ -83,7 +83,7 @@ final class Cache {
     let isShared: Bool
     /// Whether the host releases its objects, by asking for it.
     let drainsReleases: Bool
-    /// How long the close of an opening waits for its tasks; 0: no limit.
+    /// How long the close of an opening waits for its tasks; Int64.max: no limit.
     let closeDeadline: Int64
     /// Between values and what the store keeps of them.
     let values: StoredValues
@@ -106,7 +106,6 @@ final class Cache {
     memoryPolicy = memory.common.kind
     self.pressure = pressure
     self.coherence = coherence
-    defersNothing = coherence != nil && !settings.isShared
     self.life = life
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
@@ -159,7 +158,6 @@ final class Cache {
   func followSharing() {
     guard coherence == nil, let sharing = storage?.sharing, let counters = sharing.counters
     else { return }
-    defersNothing = true
     coherence = counters
     memory.share(counters)
     if let nextVersion = sharing.nextVersion { versions.share(nextVersion) }

@@ -105,7 +105,7 @@ final class Opening {
     } else {
       // A fork comes before this or after it.
       try? Process.withRegistry { (head) throws(Failure) in
-        node(in: head)?.pointee.isBusy = true
+        Process.node(of: cache.identity)?.pointee.isBusy = true
       }
       let unclean = cache.shut(by: deadline)
       if let unclean {
@@ -114,21 +114,12 @@ final class Opening {
       failure = unclean ?? failure
       try? Process.withRegistry(givesWay: false) { (head) throws(Failure) in
         Forking.leave(cache)
-        if let node = node(in: head) { Opening.remove(node, from: &head) }
+        if let node = Process.node(of: cache.identity) { Opening.remove(node, from: &head) }
       }
     }
     cache.endReleases()
     cache.endListeners()
     return failure
-  }
-
-  /// The directory's, on the list.
-  private func node(
-    in head: UnsafeMutablePointer<OpenDirectory>?
-  ) -> UnsafeMutablePointer<OpenDirectory>? {
-    var next = head
-    while let node = next, node.pointee.owner != cache.identity { next = node.pointee.next }
-    return next
   }
 
   private static func remove(

@@ -53,7 +53,6 @@ struct Stripes: ~Copyable {
     /// Whether a write is under way that may have changed memory, and is not yet submitted to the
     /// store.
     fileprivate var isInChange: Bool { word & State.inChange != 0 }
-    static func == (a: State, b: State) -> Bool { a.word == b.word }
   }
 
   /// A cache line each: the lock, the word, and under the lock the version of `undecided`. Changes

@@ -23,7 +23,8 @@ extension DiskTier {
           transaction.hasChanged = true
           try transaction.manifest.write(limits)
           hasMore = try self.committer.evictor.makeFit(
-            &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID, most: 256)
+            &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID,
+            to: SpaceLedger(limits), most: 256)
         }
       }
     }

@@ -64,7 +64,8 @@ extension DiskTier {
       let purged = try self.committer.sweeper.purge(&transaction, most)
       let isPast = try self.committer.sweeper.redateNewest(&transaction, most)
       let isTight = try self.committer.evictor.makeFit(
-        &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID, most: most)
+        &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID,
+        to: SpaceLedger(transaction.limits), most: most)
       hasMore =
         hasMore || committer.sweeper.isBehind || expired >= most || purged >= most || isPast
           || isTight

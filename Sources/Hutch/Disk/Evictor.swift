@@ -125,31 +125,23 @@ struct Evictor: ~Copyable {
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
     after before: Meta
   ) throws(Failure) {
-    let limits = transaction.limits
+    let ledger = SpaceLedger(transaction.limits)
     var most = Int.max
-    if SpaceLedger(limits).isOver(before) {
-      let ledger = SpaceLedger(limits, notBelow: before)
-      try makeFit(&transaction, &sweeper, sparing: newest, ledger, most: most)
+    if ledger.isOver(before) {
+      let lenient = SpaceLedger(transaction.limits, notBelow: before)
+      try makeFit(&transaction, &sweeper, sparing: newest, to: lenient, most: most)
       most = Evictor.mostOfOthers
     }
-    try makeFit(&transaction, &sweeper, sparing: newest, SpaceLedger(limits), most: most)
+    try makeFit(&transaction, &sweeper, sparing: newest, to: ledger, most: most)
   }
 
-  /// Removes rows until the limits hold; at most `most` of them. Rows with ids above `newest` stay:
-  /// room is made for them. True if more has to go.
-  mutating func makeFit(
-    _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
-    most: Int
-  ) throws(Failure) -> Bool {
-    try makeFit(
-      &transaction, &sweeper, sparing: newest, SpaceLedger(transaction.limits), most: most)
-  }
-
+  /// Removes rows until `ledger` is kept to; at most `most` of them. Rows with ids above `newest`
+  /// stay: room is made for them. True if more has to go.
   @discardableResult
   @inline(never)
-  private mutating func makeFit(
+  mutating func makeFit(
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
-    _ ledger: SpaceLedger, most: Int
+    to ledger: SpaceLedger, most: Int
   ) throws(Failure) -> Bool {
     var done = 0
     // Nothing more expires while this runs.

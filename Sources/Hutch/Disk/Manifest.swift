@@ -348,16 +348,7 @@ final class Manifest {
   /// half written takes SQLite's write lock for a moment to read it again (walIndexReadHdr), so
   /// 'busy' is no answer at once.
   func begin() throws(Failure) {
-    var tries = 0
-    while true {
-      do throws(Failure) {
-        return try beginning.of(connection).run()
-      } catch {
-        tries += 1
-        guard error.sqlite & 0xFF == SQLITE_BUSY, tries < 10_000 else { throw error }
-        sched_yield()
-      }
-    }
+    try Connection.waitOut { () throws(Failure) in try beginning.of(connection).run() }
   }
 
   /// Commits, with the meta row as it is to be from here on. `sparingRow`: the newest row has what

@@ -23,17 +23,20 @@ extension LogStorage {
       place.isAtEnd = true
       return
     }
-    let begun = store.hasHashOfTiers ? place.last : place.newest
+    let begun = store.hasHashOfTiers ? place.last.map(UInt64.init(bitPattern:)) : place.ownLast
     var reached = LogPlace()
     var found = WalkPage()
     // A step that finds the index damaged is taken again.
     repeat {
       try endRebuild(of: store)
-      reached = LogPlace(next: UInt64(bitPattern: begun ?? 0))
+      reached = LogPlace(next: begun ?? 0)
       place.isAtEnd = try !store.step(&reached, into: &found)
     } while store.isRebuilding
-    let next = Int64(bitPattern: reached.next)
-    if store.hasHashOfTiers { place.last = next } else { place.newest = next }
+    if store.hasHashOfTiers {
+      place.last = Int64(bitPattern: reached.next)
+    } else {
+      place.ownLast = reached.next
+    }
     let ages = store.ages
     for i in 0..<found.entries.count {
       let entry = found.entries[i]

@@ -34,15 +34,10 @@ struct FrequencySketch: ~Copyable {
   static var fewestBytes: Int { 8 * fewestWords + 128 }
   var bytes: Int { wordCount == 0 ? 0 : 8 * wordCount + 128 }
 
-  /// For so many entries; for none it counts nothing.
-  init(capacity: Int) throws(Failure) {
-    try self.init(capacity: capacity, thinning: 1)
-  }
-
-  /// Smaller by a power of two, for so much thinner a sample of the keys: it errs and forgets
-  /// as the one for all of them.
+  /// For so many entries; for none it counts nothing. `thinning`: smaller by this power of two, for
+  /// so much thinner a sample of the keys: it errs and forgets as the one for all of them.
   @inline(never)
-  init(capacity: Int, thinning: Int) throws(Failure) {
+  init(capacity: Int, thinning: Int = 1) throws(Failure) {
     wordCount = capacity == 0 ? 0 : max(64, FrequencySketch.wordCount(capacity) / thinning)
     lineMask = (wordCount &- 1) & ~7
     let made = try FrequencySketch.make(wordCount)

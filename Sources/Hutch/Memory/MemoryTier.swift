@@ -241,7 +241,7 @@ final class MemoryTier {
     // Shard 0 may have been divided while this thread waited for its lock.
     if _slowPath(way != front.way) {
       lock.unlock()
-      return lockDivided(hash)
+      return lockByCall(hash)
     }
     return LockedShard(shard: lock.shard, lock: lock, hash: localHash)
   }
@@ -249,14 +249,6 @@ final class MemoryTier {
   /// The same, for calls that are less frequent than hits and short puts.
   @inline(never)
   private func lockByCall(_ hash: UInt64) -> LockedShard { lockShard(hash) }
-
-  @inline(never)
-  private func lockDivided(_ hash: UInt64) -> LockedShard {
-    let way = front.way
-    let index = way.shard(hash)
-    lock(index).lockByCall()
-    return LockedShard(shard: shard(index), lock: lock(index), hash: way.local(hash))
-  }
 
   /// Runs `body` with the shard of a hash, its lock held.
   @inline(__always)

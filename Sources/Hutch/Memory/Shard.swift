@@ -13,7 +13,7 @@ struct Shard: ~Copyable {
   private let time = Atomic<UInt16>(0)
   private var callsToTick: UInt8 = 1
 
-  /// The bytes of `entries`, as the budget knows them (`countPlaces`).
+  /// The bytes of `entries`, as the budget knows them (`review`).
   var counted = 0
   /// The hash at which `tighten` goes on.
   var tightened: UInt64 = 0
@@ -238,19 +238,15 @@ struct Shard: ~Copyable {
   }
 
   /// Takes an entry out; the tier's reference to its block is then the caller's.
+  @inline(never)
+  @_optimize(speed)
   private mutating func takeOut(
     _ place: Table.Place, _ hash: UInt64, _ budget: borrowing Budget
   ) {
-    budget.release(cost: takeOut(place, hash), count: 1)
+    budget.release(cost: takeOutAtOnce(place, hash, Slot(place.pointee.block.slot)), count: 1)
   }
 
-  /// Likewise, and its charge, which the budget still holds.
-  @inline(never)
-  @_optimize(speed)
-  mutating func takeOut(_ place: Table.Place, _ hash: UInt64) -> UInt64 {
-    takeOutAtOnce(place, hash, Slot(place.pointee.block.slot))
-  }
-
+  /// Likewise. Its charge, which the budget still holds.
   @inline(__always)
   mutating func takeOutAtOnce(_ place: Table.Place, _ hash: UInt64, _ slot: Slot) -> UInt64 {
     let word = place.pointee

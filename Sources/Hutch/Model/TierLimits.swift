@@ -25,11 +25,6 @@ struct TierLimits: Equatable {
   static let defaultMemory = TierLimits(cost: 64 << 20, maxEntry: quarter)
   static let defaultDisk = TierLimits(
     cost: 50_000_000, maxEntry: quarter, ages: Ages(timeToLive: 30 * 86_400_000_000_000))
-
-  static func == (a: TierLimits, b: TierLimits) -> Bool {
-    a.cost == b.cost && a.count == b.count && a.maxEntry == b.maxEntry && a.ages == b.ages
-      && a.minFree == b.minFree
-  }
 }
 
 /// The limits that a caller has set. One that is not set stays as it is; at an opening it is the
@@ -85,6 +80,8 @@ enum TierOutcome: UInt32 {
   case failed = 4
   case removed = 5
   case deferred = 6
+
+  var isRefusal: Bool { self == .tooLarge || self == .noSpace || self == .failed }
 
   /// Of a tier that a failure has kept from its part of a put.
   @inline(__always)

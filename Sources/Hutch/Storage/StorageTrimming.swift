@@ -59,9 +59,11 @@ struct WalkPlace {
   /// The last entry that the walk has looked at. Nil: the walk has not begun. Of a store that is
   /// not ordered: all entries before this place have been visited; a walk may begin at any place.
   var last: Int64?
-  /// Entries behind this one are newer than the walk. Nil: not known yet, or the store has no such
-  /// order; it may use the word for itself.
+  /// Entries behind this one are newer than the walk. Nil: not known yet, or the store is not
+  /// ordered.
   var newest: Int64?
+  /// In place of `last`, if the store's places are not those of the cache's keys.
+  var ownLast: UInt64?
   var isAtEnd = false
 
   init(descending: Bool = false, limit: Int = 512) {

@@ -103,7 +103,7 @@ enum Process {
   }
 
   /// The directory of a cache, if it is on the list. A cache has one. The registry's lock is held.
-  private static func node(
+  static func node(
     of owner: UnsafeMutableRawPointer
   ) -> UnsafeMutablePointer<OpenDirectory>? {
     var next = firstDirectory

@@ -37,8 +37,6 @@ struct Status: Equatable {
   static let timedOut = Status(-17)
   static let loadFailed = Status(-18)
 
-  static func == (a: Status, b: Status) -> Bool { a.code == b.code }
-
   /// In C: ends with NUL.
   var name: UnsafePointer<CChar> { word(0) }
 

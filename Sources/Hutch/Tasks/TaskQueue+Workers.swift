@@ -148,12 +148,8 @@ extension TaskQueue {
   }
 
   private func sleep(on condition: borrowing Condition, until due: Int64) {
-    if due == Int64.max {
-      condition.wait(lock)
-    } else {
-      let pause = due - Clock.read(CLOCK_MONOTONIC)
-      if pause > 0 { condition.wait(lock, nanoseconds: pause) }
-    }
+    let pause = Deadline(at: due).left
+    if pause > 0 { condition.wait(lock, nanoseconds: pause) }
   }
 
   // MARK: the host's threads
