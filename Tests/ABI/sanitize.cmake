@@ -35,6 +35,8 @@ if(HUTCH_SANITIZE)
     # What is freed is kept from reuse until 32 MB more have been, for 256 MB: most of the kernel's
     # time went into fresh pages. Ten frames of a stack name the caller in a test.
     string(APPEND test_environment ":quarantine_size_mb=32:malloc_context_size=10")
+    # What is too large for it is no error of a program that asks for memory.
+    string(APPEND test_environment ":allocator_may_return_null=1")
     # AddressSanitizer sees each block, which the library's own heap would hide.
     list(APPEND test_environment HUTCH_MALLOC=1)
   endif()
