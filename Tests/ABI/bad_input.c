@@ -218,7 +218,7 @@ TEST(the_largest_sizes_are_refused_by_every_kind_of_storage) {
       CHECK_OK(hutch_writer_begin(whole, KEY("huge"), 0, NULL, &writer));
       status = hutch_writer_append(writer, "v", PTRDIFF_MAX - less);
       CHECK(status == HUTCH_TOO_LARGE || status == HUTCH_NO_MEMORY || status == HUTCH_IO);
-      hutch_writer_abort(writer);
+      hutch_writer_release(writer);
       CHECK_MISSING(whole, "huge");
     }
     hutch_cache_release(disk);
