@@ -567,6 +567,19 @@ TEST(of_trims_of_one_identifier_the_stronger_is_done) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST(options_of_a_newer_header_give_their_context_back) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  told t;
+  struct {
+    hutch_task_options options;
+    uint64_t more;
+  } newer = {telling(&t), 1};
+  newer.options.struct_size = sizeof newer;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_get_async(cache, KEY("k"), &newer.options, NULL));
+  CHECK_EQUAL(1, t.released);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(an_operation_on_a_key_takes_no_identifier_and_a_clear_no_group) {
   hutch_cache *cache = open_cache(NULL, NULL);
   hutch_queue *queue = NULL;

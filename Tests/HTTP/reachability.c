@@ -407,6 +407,19 @@ TEST(a_monitor_that_was_stopped_has_no_thread) {
   close(server);
 }
 
+TEST(options_of_a_newer_header_give_their_context_back) {
+  reports r = NO_REPORTS;
+  hutch_http_reachability *monitor;
+  struct {
+    hutch_http_reachability_options options;
+    uint64_t more;
+  } newer = {options_of(&r, NULL), 1};
+  newer.options.struct_size = sizeof newer;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_http_reachability_start(&newer.options, &monitor));
+  CHECK(monitor == NULL);
+  CHECK_EQUAL(1, r.releases);
+}
+
 TEST(the_last_release_stops_a_monitor) {
   reports r = NO_REPORTS;
   hutch_http_reachability_options options = options_of(&r, NULL);

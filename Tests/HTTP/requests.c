@@ -77,6 +77,22 @@ TEST(a_task_is_made_suspended_and_completes_once) {
   CHECK_EQUAL(6, c.received);
 }
 
+TEST(a_request_of_a_newer_header_gives_its_context_back) {
+  counts c = {0};
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_task *task;
+  struct {
+    hutch_http_request request;
+    uint64_t more;
+  } newer = {counted(url_of("plain", "/hello.txt"), &c), 1};
+  newer.request.struct_size = sizeof newer;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_http_task_create(session, &newer.request, &task));
+  CHECK(task == NULL);
+  CHECK_EQUAL(0, c.completions);
+  CHECK_EQUAL(1, c.releases);
+  end_session(session);
+}
+
 TEST(methods_bodies_and_headers_are_sent) {
   hutch_http_header headers[] = {{"X-Own", "one"}, {"X-None", ""}};
   hutch_http_header shared[] = {{"X-Shared", "all"}, {"X-Own", "hidden"}};

@@ -100,16 +100,7 @@ func submitting(
 ) -> hutch_status {
   var given = hutch_task_options()
   let status = answering { () throws(Failure) in
-    do throws(Failure) {
-      given = try received(options, over: given)
-    } catch {
-      // A struct longer than the library's still has the context to release.
-      if let options, error.status == .unsupported {
-        given.context = options.pointee.context
-        given.release = options.pointee.release
-      }
-      throw error
-    }
+    try receive(options, into: &given)
     var spec = try TaskSpec(given)
     let status = try body(&spec, given)
     // The task owns the context now.

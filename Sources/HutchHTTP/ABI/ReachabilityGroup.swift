@@ -25,16 +25,7 @@ public func hutch_http_reachability_start(
   var given = hutch_http_reachability_options()
   out?.pointee = nil
   let status = answering { () throws(Failure) in
-    do throws(Failure) {
-      given = try received(options, over: given)
-    } catch {
-      // A struct longer than the library's still has the context to release.
-      if let options, error.status == .unsupported {
-        given.context = options.pointee.context
-        given.release = options.pointee.release
-      }
-      throw error
-    }
+    try receive(options, into: &given)
     guard let out else { throw .invalid("out is NULL") }
     let monitor = try Monitor(try Monitor.Plan(given))
     try monitor.start()

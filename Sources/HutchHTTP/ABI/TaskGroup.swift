@@ -18,16 +18,7 @@ public func hutch_http_task_create(
   task?.pointee = nil
   var given = hutch_http_request()
   let status = answering { () throws(Failure) in
-    do throws(Failure) {
-      given = try received(request, over: given)
-    } catch {
-      // A struct longer than the library's still has the context to release.
-      if let request, error.status == .unsupported {
-        given.context = request.pointee.context
-        given.release = request.pointee.release
-      }
-      throw error
-    }
+    try receive(request, into: &given)
     guard let task else { throw .invalid("out is NULL") }
     let handle = try checked(session, SessionHandle.self)
     let session = handle.session

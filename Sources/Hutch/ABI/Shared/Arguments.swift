@@ -67,39 +67,40 @@ private func statedSize(
   return size
 }
 
-/// Checks that the part of a struct that this library does not know is zero. Returns how many bytes
-/// of the struct the library knows.
+/// A struct from the host. Fields that NULL or the struct of an older header leave out are as in
+/// `zero`, which has zero in every field: the default.
+@inline(__always)
+func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
+  var value = zero
+  try receive(pointer, into: &value)
+  return value
+}
+
+/// The same in place. Of a struct with a field that this library does not know, `value` gets the
+/// others: it may have a context to release.
+@inline(__always)
+func receive<T>(_ pointer: UnsafePointer<T>?, into value: inout T) throws(Failure) {
+  // This is what keeps within the bytes: a stack protector in each caller would cost 2 KB.
+  try _withUnprotectedUnsafeMutableBytes(of: &value) { (bytes) throws(Failure) in
+    try receive(pointer, into: bytes)
+  }
+}
+
+/// Checks that the part of a struct that this library does not know is zero.
 @inline(never)
-private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure) -> Int {
+private func receive(
+  _ pointer: UnsafeRawPointer?, into target: UnsafeMutableRawBufferPointer
+) throws(Failure) {
+  guard let pointer else { return }
   let size = try statedSize(pointer, "struct_size of an argument is not set")
-  var offset = ours
+  memcpy(target.baseAddress!, pointer, min(size, target.count))
+  var offset = target.count
   while offset < size {
     guard pointer.load(fromByteOffset: offset, as: UInt8.self) == 0 else {
       throw Failure(.unsupported, "a struct has a field that this library does not know")
     }
     offset += 1
   }
-  return min(size, ours)
-}
-
-/// A struct from the host. Fields that NULL or the struct of an older header leave out are as in
-/// `zero`, which has zero in every field: the default.
-@inline(__always)
-func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
-  var value = zero
-  // `receive` is what keeps within the bytes: a stack protector in each caller would cost 2 KB.
-  try _withUnprotectedUnsafeMutableBytes(of: &value) { (bytes) throws(Failure) in
-    try receive(pointer, into: bytes)
-  }
-  return value
-}
-
-@inline(never)
-private func receive(
-  _ pointer: UnsafeRawPointer?, into target: UnsafeMutableRawBufferPointer
-) throws(Failure) {
-  guard let pointer else { return }
-  memcpy(target.baseAddress!, pointer, try knownSize(pointer, target.count))
 }
 
 /// Checks a struct that the call fills in, before it does anything else.
