@@ -7,7 +7,7 @@ import CSystem
 /// smallest counts.
 struct CacheControl {
   var hasNoStore = false
-  /// Not the form that names headers, which are not stored: see Storing.isWithheld.
+  /// Not the form that names headers, which are not stored: see Storing.appendWithheld.
   var hasNoCache = false
   var isPrivate = false
   var isPublic = false

@@ -162,7 +162,7 @@ final class HTTPCache {
   ) throws(Failure) {
     let mark = StoredResponse.mark
     guard let start = try file.read(0, 4),
-      start.bytes.hasSameBytes(as: Bytes(start: mark.utf8Start, count: 4))
+      start.bytes.hasSameBytes(as: bytes(of: mark))
     else { return }
     var index = 4
     while let head = try file.read(index, 8),

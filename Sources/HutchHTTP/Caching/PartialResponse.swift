@@ -88,11 +88,8 @@ extension StoredResponse {
   /// Sets the code, and the headers that say which bytes the body has.
   private func setBounds(_ bounds: Range<Int>, of size: Int) throws(Failure) {
     var news = Fields()
-    for index in 0..<fields.count
-    where !Letters.areSame(fields.name(index), "Content-Length")
-      && !Letters.areSame(fields.name(index), "Content-Range")
-    {
-      try news.append(name: bytes(of: fields.name(index)), value: bytes(of: fields.value(index)))
+    try news.append(contentsOf: fields) {
+      !Letters.areSame($0, "Content-Length") && !Letters.areSame($0, "Content-Range")
     }
     var text = GrowingArray<UInt8>()
     let isWhole = bounds == 0..<size
@@ -107,9 +104,7 @@ extension StoredResponse {
       try text.append(number: Int64(size))
     }
     let name: StaticString = isWhole ? "Content-Length" : "Content-Range"
-    try news.append(
-      name: bytes(of: name),
-      value: Bytes(text.elements))
+    try news.append(name: bytes(of: name), value: Bytes(text.elements))
     code = isWhole ? 200 : 206
     fields = news
     readControl()

@@ -57,20 +57,18 @@ enum Selection {
   /// "bytes=0-99", "bytes=100-", "bytes=-5". Anything else, and more than one range, is the whole.
   private static func range(_ text: Bytes, _ size: Int) -> Selection {
     let unit: StaticString = "bytes="
-    guard text.begins(with: Bytes(start: unit.utf8Start, count: 6)) else { return .whole }
+    guard text.begins(with: bytes(of: unit)) else { return .whole }
     let given = Bytes(rebasing: text[6...])
     guard let dash = given.firstIndex(of: 0x2D) else { return .whole }
     let first = Bytes(rebasing: given[..<dash])
     let last = Bytes(rebasing: given[(dash + 1)...])
     if first.count == 0 {
-      guard let count = number(last) else { return .whole }
+      guard let count = CacheControl.size(last) else { return .whole }
       return count == 0 || size == 0 ? .noPart : .part(max(0, size - count)..<size)
     }
-    guard let start = number(first) else { return .whole }
+    guard let start = CacheControl.size(first) else { return .whole }
     guard last.count > 0 else { return start < size ? .part(start..<size) : .noPart }
-    guard let end = number(last), end >= start else { return .whole }
+    guard let end = CacheControl.size(last), end >= start else { return .whole }
     return start < size ? .part(start..<min(end + 1, size)) : .noPart
   }
-
-  private static func number(_ digits: Bytes) -> Int? { CacheControl.size(digits) }
 }

@@ -70,15 +70,11 @@ final class StoredResponse {
   /// The server has sent no Date: it is when the response came (RFC 9110, section 6.6.1).
   func setDate() throws(Failure) {
     var result = Fields()
-    for index in 0..<fields.count where !Letters.areSame(fields.name(index), "Date") {
-      try result.append(name: bytes(of: fields.name(index)), value: bytes(of: fields.value(index)))
-    }
+    try result.append(contentsOf: fields) { !Letters.areSame($0, "Date") }
     var text = GrowingArray<UInt8>()
     try HTTPDate.append(received, to: &text)
     let name: StaticString = "Date"
-    try result.append(
-      name: bytes(of: name),
-      value: Bytes(text.elements))
+    try result.append(name: bytes(of: name), value: Bytes(text.elements))
     fields = result
   }
 
@@ -95,7 +91,7 @@ final class StoredResponse {
   private static var headSize: Int { 40 }
 
   static func beginEncoding(_ target: inout GrowingArray<UInt8>) throws(Failure) {
-    try target.append(contentsOf: Bytes(start: mark.utf8Start, count: 4))
+    try target.append(contentsOf: bytes(of: mark))
   }
 
   /// For a body in memory.
@@ -155,7 +151,7 @@ final class StoredResponse {
 
     /// Nil: the value is not one of responses.
     init?(_ value: StoredValue) {
-      guard value.bytes.begins(with: Bytes(start: mark.utf8Start, count: 4)) else { return nil }
+      guard value.bytes.begins(with: bytes(of: mark)) else { return nil }
       self.value = value
       index = 4
     }

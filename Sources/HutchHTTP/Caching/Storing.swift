@@ -81,11 +81,9 @@ enum Storing {
     let isLengthWrong = source.value(of: "Transfer-Encoding") != nil
     var named = try namesOfConnection(source)
     try appendWithheld(source, isShared, to: &named)
-    for index in 0..<source.count {
-      let name = bytes(of: source.name(index))
-      if isOfConnection(name, named) { continue }
-      if isLengthWrong, Letters.areSame(name, "Content-Length") { continue }
-      try target.append(name: name, value: bytes(of: source.value(index)))
+    try target.append(contentsOf: source) {
+      !isOfConnection(bytes(of: $0), named)
+        && !(isLengthWrong && Letters.areSame($0, "Content-Length"))
     }
   }
 
@@ -140,18 +138,12 @@ enum Storing {
       Letters.areSame(name, "Content-Length") || Letters.areSame(name, "Content-Encoding")
         || Letters.areSame(name, "Content-Range")
     }
-    for index in 0..<stored.count
-    where isKept(stored.name(index)) || !news.has(stored.name(index)) {
-      // An age that came belongs to the response that had it.
-      if Letters.areSame(stored.name(index), "Age") { continue }
-      try all.append(
-        name: bytes(of: stored.name(index)), value: bytes(of: stored.value(index)))
+    // An age that came belongs to the response that had it.
+    try all.append(contentsOf: stored) {
+      (isKept($0) || !news.has($0)) && !Letters.areSame($0, "Age")
     }
     let named = try namesOfConnection(news)
-    for index in 0..<news.count
-    where !isKept(news.name(index)) && !isOfConnection(bytes(of: news.name(index)), named) {
-      try all.append(name: bytes(of: news.name(index)), value: bytes(of: news.value(index)))
-    }
+    try all.append(contentsOf: news) { !isKept($0) && !isOfConnection(bytes(of: $0), named) }
     var result = Fields()
     try copy(all, to: &result, isShared: isShared)
     return result

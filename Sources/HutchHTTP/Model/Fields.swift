@@ -31,6 +31,15 @@ struct Fields: ~Copyable {
     try places.append(Place(name: start, value: middle))
   }
 
+  /// Those of others that have a wanted name.
+  mutating func append(
+    contentsOf others: borrowing Fields, where isWanted: (UnsafePointer<CChar>) -> Bool
+  ) throws(Failure) {
+    for index in 0..<others.count where isWanted(others.name(index)) {
+      try append(name: bytes(of: others.name(index)), value: bytes(of: others.value(index)))
+    }
+  }
+
   /// A line that continues the last header (RFC 9112, section 5.2).
   mutating func extendLast(_ more: Bytes) throws(Failure) {
     guard places.count > 0 else { return }

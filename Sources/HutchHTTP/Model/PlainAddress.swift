@@ -18,8 +18,8 @@ struct PlainAddress {
   init?(_ text: Bytes) {
     let https: StaticString = "https://"
     let http: StaticString = "http://"
-    isSecure = text.begins(with: Bytes(start: https.utf8Start, count: 8))
-    guard isSecure || text.begins(with: Bytes(start: http.utf8Start, count: 7)) else { return nil }
+    isSecure = text.begins(with: bytes(of: https))
+    guard isSecure || text.begins(with: bytes(of: http)) else { return nil }
     let start = isSecure ? 8 : 7
     var index = start
     while index < text.count, PlainAddress.isOfHost(text[index]) { index += 1 }

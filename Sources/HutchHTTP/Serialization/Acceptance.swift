@@ -37,9 +37,7 @@ final class Acceptance {
     var words = GrowingArray<UInt8>()
     if !isCode {
       try words.append("its code is ")
-      for place in [Int32(100), 10, 1] {
-        try words.append(UInt8(0x30 + response.code / place % 10))
-      }
+      try words.append(number: Int64(response.code))
     }
     if !isType {
       try words.append(isCode ? "its media type is " : ", and its media type is ")
@@ -87,7 +85,7 @@ enum MediaType {
   static func charset(of header: UnsafePointer<CChar>) throws(Failure) -> Text? {
     let mark: StaticString = "charset="
     let count = mark.utf8CodeUnitCount
-    let wanted = Bytes(start: mark.utf8Start, count: count)
+    let wanted = bytes(of: mark)
     var rest = bytes(of: header)
     while let semicolon = rest.firstIndex(of: 0x3B) {
       rest = Syntax.trimmed(Bytes(rebasing: rest[(semicolon + 1)...]))

@@ -26,7 +26,7 @@ extension HTTPTask {
     let own = Unmanaged.passRetained(self)
     defer { own.release() }
     do throws(Failure) {
-      let transfer = try Transfer(of: self)
+      let transfer = Transfer(of: self)
       guard let stored = try transfer.findFresh() else { return letGo() }
       var outcome = Outcome.done
       do throws(Failure) {

@@ -119,7 +119,7 @@ extension Session {
       let task = lanes.2.popFirst() ?? lanes.1.popFirst() ?? lanes.0.popFirst()
     {
       do throws(Failure) {
-        let transfer = try Transfer(of: task)
+        let transfer = Transfer(of: task)
         task.transfer = transfer
         transfer.place = transfers.count
         try transfers.append(Unmanaged.passUnretained(transfer))

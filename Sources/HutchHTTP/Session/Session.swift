@@ -171,11 +171,7 @@ final class Session {
     while !isDone() {
       let left = deadline.left
       if left == 0 { throw Failure(.timedOut, "the wait took too long") }
-      if left == Int64.max {
-        changed.wait(lock)
-      } else {
-        changed.wait(lock, nanoseconds: left)
-      }
+      changed.wait(lock, nanoseconds: left)
     }
     return .done
   }

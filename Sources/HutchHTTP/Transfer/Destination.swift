@@ -31,7 +31,7 @@ final class Destination {
   func begin(_ response: Response) throws(Failure) -> Bool {
     guard let path = request.download else { return true }
     if let file, let point = file.point, response.code == 206 || response.code == 416 {
-      guard response.code == 206, let range = ResumePoint.range(of: response),
+      guard response.code == 206, let range = ResumePoint.range(in: response.fields),
         range.start == file.size, point.isOf(response)
       else {
         file.giveUp()

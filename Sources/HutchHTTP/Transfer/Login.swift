@@ -54,7 +54,7 @@ extension Transfer {
     var credentials = hutch_http_credentials()
     credentials.struct_size = MemoryLayout<hutch_http_credentials>.size
     // They do not stay on the stack.
-    defer { withUnsafeMutableBytes(of: &credentials) { hutch_explicit_clear($0) } }
+    defer { withUnsafeMutableBytes(of: &credentials) { explicit_bzero($0.baseAddress!, $0.count) } }
     // The struct points to it.
     let realm = challenge.realm
     defer { withExtendedLifetime(realm) {} }
@@ -79,10 +79,6 @@ extension Transfer {
     }
     return try Text(Bytes(rebasing: field[..<end]))
   }
-}
-
-private func hutch_explicit_clear(_ bytes: UnsafeMutableRawBufferPointer) {
-  explicit_bzero(bytes.baseAddress!, bytes.count)
 }
 
 /// A challenge that the library can answer: the strongest of those in the response.

@@ -39,13 +39,8 @@ final class ResumePoint {
     return bytes(of: given).hasSameBytes(as: bytes(of: validator.start))
   }
 
-  /// The first byte and the whole size (nil: not told) that the Content-Range of a part says.
-  static func range(of response: Response) -> (start: UInt64, size: UInt64?)? {
-    guard let range = range(in: response.fields) else { return nil }
-    return (range.start, range.size)
-  }
-
-  /// The same with the byte behind the last one.
+  /// The first byte, the byte behind the last one, and the whole size (nil: not told) that the
+  /// Content-Range of a part says.
   static func range(in fields: borrowing Fields) -> (start: UInt64, end: UInt64, size: UInt64?)? {
     guard let text = fields.value(of: "Content-Range") else { return nil }
     let unit: StaticString = "bytes "

@@ -86,15 +86,11 @@ extension Transfer {
   ) throws(Failure) {
     // And for Age, Cache-Status and Content-Range.
     try response.fields.reserve(stored.fields.count + 3, bytes: stored.fields.size + 160)
-    for index in 0..<stored.fields.count {
-      let name = stored.fields.name(index)
-      if Letters.areSame(name, "Age") { continue }
-      if !range.isEmpty || response.code == 304, Letters.areSame(name, "Content-Length") {
-        continue
-      }
-      if !range.isEmpty, Letters.areSame(name, "Content-Range") { continue }
-      try response.fields.append(
-        name: bytes(of: name), value: bytes(of: stored.fields.value(index)))
+    let isPart = !range.isEmpty
+    let hasNoLength = isPart || response.code == 304
+    try response.fields.append(contentsOf: stored.fields) {
+      !Letters.areSame($0, "Age") && !(hasNoLength && Letters.areSame($0, "Content-Length"))
+        && !(isPart && Letters.areSame($0, "Content-Range"))
     }
     if !range.isEmpty { try append("Content-Range", range) }
   }

@@ -127,16 +127,6 @@ extension Transfer {
 
   /// Like HTTPTask's, for a body that may throw.
   private func calling<R>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
-    var failure: Failure?
-    let result: R? = task.calling {
-      do throws(Failure) {
-        return try body()
-      } catch {
-        failure = error
-        return nil
-      }
-    }
-    guard let result else { throw failure ?? .noMemory }
-    return result
+    try task.calling { Result(catching: body) }.get()
   }
 }

@@ -132,17 +132,10 @@ extension Transfer {
 
   /// "bytes=N-".
   private func range(from offset: UInt64) throws(Failure) -> Text {
-    var digits = GrowingArray<UInt8>()
-    var rest = offset
-    try digits.append(0x2D)
-    repeat {
-      try digits.append(UInt8(0x30 + rest % 10))
-      rest /= 10
-    } while rest > 0
-    let unit: StaticString = "bytes="
     var text = GrowingArray<UInt8>()
-    try text.append(unit)
-    while let digit = digits.popLast() { try text.append(digit) }
+    try text.append("bytes=")
+    try text.append(number: Int64(offset))
+    try text.append("-")
     return try Text(Bytes(text.elements))
   }
 

@@ -98,7 +98,7 @@ final class Transfer {
   /// The request ends, and the rest of its body is for nobody.
   private(set) var isDropped = false
 
-  init(of task: HTTPTask) throws(Failure) {
+  init(of task: HTTPTask) {
     self.task = task
     url = task.request.url
     method = task.request.method
