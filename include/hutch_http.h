@@ -343,7 +343,8 @@ typedef hutch_status (*hutch_http_on_body)(void *context, hutch_http_task *task,
 typedef int32_t (*hutch_http_on_redirect)(void *context, hutch_http_task *task, int32_t code,
                                           const char *url);
 /* Asked for credentials, at most three times for one server. 0: *credentials is the answer;
-   another number: the refusal itself is the response. */
+   another number: the refusal itself is the response. A proxy that refuses a tunnel to an https
+   URL sends no response of the task: it then ends with HUTCH_HTTP_NO_CONNECTION. */
 typedef int32_t (*hutch_http_on_challenge)(void *context, hutch_http_task *task,
                                            const hutch_http_challenge *challenge,
                                            hutch_http_credentials *credentials);

@@ -241,7 +241,7 @@ TEST(the_user_of_a_url_stays_within_its_origin) {
 }
 
 typedef struct answers {
-  int asked, right_at, refuse_at;
+  int asked, right_at, refuse_at, is_proxy;
   char scheme[16], realm[16];
 } answers;
 
@@ -251,12 +251,23 @@ static int32_t answer(void *context, hutch_http_task *task,
   answers *a = context;
   CHECK(task != NULL && challenge->url != NULL);
   CHECK_EQUAL(++a->asked, challenge->attempt);
-  CHECK_EQUAL(0, challenge->is_proxy);
+  CHECK_EQUAL(a->is_proxy, challenge->is_proxy);
   strcpy(a->scheme, challenge->scheme);
   strcpy(a->realm, challenge->realm);
   if (a->asked == a->refuse_at) return 1;
   strcpy(credentials->user, "ann");
   strcpy(credentials->password, a->asked == a->right_at ? "s3cret" : "wrong");
+  return 0;
+}
+
+static int32_t answer_both(void *context, hutch_http_task *task,
+                           const hutch_http_challenge *challenge,
+                           hutch_http_credentials *credentials) {
+  int *asked = context;
+  CHECK(task != NULL);
+  asked[challenge->is_proxy]++;
+  strcpy(credentials->user, "ann");
+  strcpy(credentials->password, "s3cret");
   return 0;
 }
 
@@ -290,6 +301,70 @@ TEST(challenges_are_answered_by_the_host) {
     hutch_http_task_release(task);
   }
   end_session(session);
+}
+
+/* A proxy asks before it makes a tunnel. */
+TEST(challenges_for_a_tunnel_are_answered_by_the_host) {
+  hutch_http_security security = {.struct_size = sizeof security,
+                                  .authorities = file_of("authority.pem")};
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration,
+                                            .proxy = url_of("wire", ""), .security = &security};
+  const char *schemes[] = {"basic", "digest"};
+  for (int index = 0; index < 2; index++) {
+    char url[128];
+    const char *there = url_of("good", "/hello.txt");
+    const char *port = strrchr(there, ':');
+    snprintf(url, sizeof url, "https://%s%s", index ? "127.0.0.1" : "localhost", port);
+    answers a = {.right_at = 2, .is_proxy = 1};
+    hutch_http_request request = get(url);
+    request.on_challenge = answer;
+    request.context = &a;
+    hutch_http_session *session = new_session(&configuration);
+    hutch_http_task *task = fetch(session, &request);
+    CHECK(body_has(task, "hello\n"));
+    CHECK_EQUAL(2, a.asked);
+    CHECK(strcmp(a.scheme, schemes[index]) == 0 && strcmp(a.realm, "safe") == 0);
+    const char *value;
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_http_task_header(task, "X-Proxy", 0, &value));
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_http_task_header(task, "Proxy-Authenticate", 0, &value));
+    hutch_http_task_release(task);
+    end_session(session);
+    /* Never right: asked three times. Refused: asked once. */
+    for (int is_refused = 0; is_refused < 2; is_refused++) {
+      a = (answers){.is_proxy = 1, .refuse_at = is_refused};
+      const char *words = status_of(&configuration, &request, HUTCH_HTTP_NO_CONNECTION);
+      CHECK(strstr(words, "407") != NULL);
+      CHECK_EQUAL(is_refused ? 1 : 3, a.asked);
+    }
+  }
+}
+
+/* The server asks when the proxy has made the tunnel. */
+TEST(a_tunnel_and_a_server_have_challenges_of_their_own) {
+  hutch_http_security security = {.struct_size = sizeof security,
+                                  .authorities = file_of("authority.pem")};
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration,
+                                            .proxy = url_of("wire", ""), .security = &security};
+  for (int index = 0; index < 2; index++) {
+    char url[128];
+    const char *there = url_of("good", index ? "/wire/digest" : "/wire/basic");
+    snprintf(url, sizeof url, "https://%s%s", index ? "127.0.0.1" : "localhost",
+             strrchr(there, ':'));
+    int asked[2] = {0};
+    hutch_http_request request = get(url);
+    request.on_challenge = answer_both;
+    request.context = asked;
+    hutch_http_session *session = new_session(&configuration);
+    for (int again = 0; again < 2; again++) {
+      hutch_http_task *task = fetch(session, &request);
+      CHECK_EQUAL(200, response_of(task).code);
+      CHECK(body_has(task, "welcome "));
+      hutch_http_task_release(task);
+    }
+    CHECK_EQUAL(2, asked[0]);
+    CHECK(asked[1] >= 1);
+    end_session(session);
+  }
 }
 
 TEST(challenges_of_one_line_are_told_apart) {

@@ -63,26 +63,34 @@ def folded(request, send):
     respond(send, b"", "200 OK", "X-Folded: a\r\n  b")
 
 
-def digest_of(request, send):
+BASIC = "Basic YW5uOnMzY3JldA=="  # ann:s3cret
+DIGEST = 'Digest realm="safe", qop="auth", nonce="0815", algorithm=MD5'
+
+
+def has_digest(request, header):
     """RFC 7616 with MD5 and qop=auth; the user is "ann", the password "s3cret"."""
-    given = request.get("authorization") or ""
-    if given.startswith("Digest "):
-        parts = {key.strip(): value.strip(' "') for key, value in
-                 (part.split("=", 1) for part in given[7:].split(","))}
-        def md5(text):
-            return hashlib.md5(text.encode()).hexdigest()
-        first = md5("ann:safe:s3cret")
-        second = md5(f"{request.method}:{parts['uri']}")
-        wanted = md5(f"{first}:{parts['nonce']}:{parts['nc']}:{parts['cnonce']}:auth:{second}")
-        if parts["response"] == wanted and parts["username"] == "ann":
-            return respond(send, b"welcome " + request.body)
+    given = request.get(header) or ""
+    if not given.startswith("Digest "):
+        return False
+    parts = {key.strip(): value.strip(' "') for key, value in
+             (part.split("=", 1) for part in given[7:].split(","))}
+    def md5(text):
+        return hashlib.md5(text.encode()).hexdigest()
+    first = md5("ann:safe:s3cret")
+    second = md5(f"{request.method}:{parts['uri']}")
+    wanted = md5(f"{first}:{parts['nonce']}:{parts['nc']}:{parts['cnonce']}:auth:{second}")
+    return parts["response"] == wanted and parts["username"] == "ann"
+
+
+def digest_of(request, send):
+    if has_digest(request, "authorization"):
+        return respond(send, b"welcome " + request.body)
     respond(send, b"no", "401 Unauthorized",
-            "WWW-Authenticate: " + request.query.get("before", "")
-            + 'Digest realm="safe", qop="auth", nonce="0815", algorithm=MD5')
+            "WWW-Authenticate: " + request.query.get("before", "") + DIGEST)
 
 
 def basic(request, send):
-    if request.get("authorization") == "Basic YW5uOnMzY3JldA==":  # ann:s3cret
+    if request.get("authorization") == BASIC:
         return respond(send, b"welcome " + request.body)
     respond(send, b"no", "401 Unauthorized", "WWW-Authenticate: " + request.query.get("before", "")
             + 'Basic realm="safe"' + request.query.get("behind", ""))
@@ -363,6 +371,34 @@ BEHAVIOURS = {
 }
 
 
+def pump(source, target):
+    try:
+        while piece := source.recv(65536):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def tunnel(request, connection):
+    """The tunnel of a proxy: to localhost for a user with basic, to 127.0.0.1 with digest, and
+    to no other host. False: the connection has been used for one."""
+    host, _, port = request.target.rpartition(":")
+    name = "proxy-authorization"
+    allowed = {"localhost": request.get(name) == BASIC, "127.0.0.1": has_digest(request, name)}
+    if host not in allowed:
+        return respond(connection.sendall, b"no such host", "404 Not Found")
+    if not allowed[host]:
+        asks = DIGEST if host == "127.0.0.1" else 'Basic realm="safe"'
+        return respond(connection.sendall, b"no", "407 No", "Proxy-Authenticate: " + asks)
+    with socket.create_connection(("127.0.0.1", int(port))) as server:
+        # The name of a header that no server may send.
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Proxy: 1\r\nX Proxy: 1\r\n\r\n")
+        threading.Thread(target=pump, args=(server, connection), daemon=True).start()
+        pump(connection, server)
+    return False
+
+
 def serve(connection):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     file = connection.makefile("rb")
@@ -371,6 +407,10 @@ def serve(connection):
             request = Request(file)
             if not request.line:
                 break
+            if request.method == "CONNECT":
+                if tunnel(request, connection) is False:
+                    break
+                continue
             behaviour = BEHAVIOURS.get(request.path)
             if behaviour is None:
                 respond(connection.sendall, b"no such path", "404 Not Found",

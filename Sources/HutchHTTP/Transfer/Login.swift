@@ -13,8 +13,9 @@ struct Login: ~Copyable {
 
   var server = Answer()
   var proxy = Answer()
-  /// The request was made to get the numbers that a digest needs: libcurl repeats it itself.
-  var isNegotiating = false
+  /// With this code the server or the proxy tells the numbers that a digest needs: libcurl repeats
+  /// the request itself.
+  var negotiation: Int32?
 
   mutating func forgetServer() { server = Answer() }
 
@@ -68,7 +69,7 @@ extension Transfer {
     }
     answer.isDigest = challenge.isDigest
     if isProxy { login.proxy = answer } else { login.server = answer }
-    login.isNegotiating = challenge.isDigest
+    login.negotiation = challenge.isDigest ? response.code : nil
     return true
   }
 

@@ -20,9 +20,15 @@ extension Transfer {
       // What most responses need.
       return try response.fields.reserve(16, bytes: 480)
     }
+    // Without a connection, a proxy answers whether it makes a tunnel.
+    if !isConnected, response.code != 407 { return }
     if text.count == 0 {
-      // 100 to 199 announce another response.
-      if response.code >= 200 { try decide() }
+      if !isConnected {
+        _ = try isRetried()
+      } else if response.code >= 200 {
+        // 100 to 199 announce another response.
+        try decide()
+      }
       return
     }
     if line[0] == 0x20 || line[0] == 0x09 {
@@ -71,15 +77,7 @@ extension Transfer {
     try prepareToStore()
     switch response.code {
     case 401, 407:
-      if login.isNegotiating {
-        login.isNegotiating = false
-        step = .negotiation
-        return
-      }
-      if !staysOffline, try answersChallenge() {
-        step = .retry
-        return
-      }
+      if try isRetried() { return }
     case 301, 302, 303, 307, 308:
       if request.followsRedirects, let place = response.fields.value(of: "Location"),
         try isFollowing(place)
@@ -90,6 +88,18 @@ extension Transfer {
     default: break
     }
     try respond()
+  }
+
+  /// The request is made again, with an answer to the challenge in the response.
+  private func isRetried() throws(Failure) -> Bool {
+    if login.negotiation == response.code {
+      login.negotiation = nil
+      step = .negotiation
+      return true
+    }
+    guard !staysOffline, try answersChallenge() else { return false }
+    step = .retry
+    return true
   }
 
   /// Of several lengths libcurl would take the last one, and a proxy perhaps the first one. A

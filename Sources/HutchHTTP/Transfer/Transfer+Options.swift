@@ -19,7 +19,6 @@ extension Transfer {
     options.set(CURLOPT_SHARE, session.share)
     options.set(CURLOPT_NOPROGRESS, 0)
     options.set(CURLOPT_BUFFERSIZE, session.bufferSize)
-    options.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     options.set(CURLOPT_HTTPHEADER, lines)
     let connect = configuration.connectTimeout
     options.set(CURLOPT_CONNECTTIMEOUT_MS, Int(min((connect - 1) / 1_000_000 + 1, 1 << 30)))

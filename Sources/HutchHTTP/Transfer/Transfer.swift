@@ -93,7 +93,7 @@ final class Transfer {
   /// other requests to the host (`connectionsPerHost`), or for the address of the host.
   private var hasConnection = false
   /// That connection has been made, with the tunnel of a proxy and the TLS handshake.
-  private var isConnected = false
+  private(set) var isConnected = false
   var isPaused = false
   /// The request ends, and the rest of its body is for nobody.
   private(set) var isDropped = false
