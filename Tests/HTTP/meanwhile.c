@@ -36,6 +36,63 @@ static hutch_status drop(void *context, hutch_http_task *task, const void *data,
 
 /* ----------------------------------------------------------------- a change */
 
+static hutch_http_task *_Atomic to_suspend;
+static pthread_t sessions_thread;
+
+/* The session's thread asks for the time when the headers of an error are there. */
+static int64_t time_that_suspends(void *context) {
+  if (to_suspend && pthread_equal(pthread_self(), sessions_thread))
+    CHECK_OK(hutch_http_task_suspend(atomic_exchange(&to_suspend, NULL)));
+  return the_time(context);
+}
+
+static void suspend_at_response(void *context, hutch_http_task *task) {
+  count_response(context, task);
+  CHECK_OK(hutch_http_task_suspend(task));
+}
+
+/* libcurl keeps what it has unpacked of the error's body. When the task is resumed, that is more
+   than the library reads of a body that nobody gets. libcurl would read on at the time of its
+   timeout for connections. */
+TEST(a_response_in_place_of_an_error_has_nothing_of_the_errors_body) {
+  hutch_options options = {.struct_size = sizeof options, .clock = time_that_suspends};
+  rig r = {.configuration = {.struct_size = sizeof r.configuration}, .name = "error_body"};
+  r.configuration.connect_timeout = 3 * HUTCH_SECOND;
+  CHECK_OK(hutch_open(NULL, &options, &r.cache));
+  r.configuration.cache = r.cache;
+  r.session = new_session(&r.configuration);
+  r.plain = new_session(NULL);
+  tell(&r, "200 OK\nCache-Control: max-age=10, stale-if-error=100\n\nstored\n====\n"
+           "hold zipped 500 No\n\nwrong");
+  counts first = {0}, c = {0};
+  hutch_http_request request = counted(request_of(&r).url, &first);
+  request.flags = HUTCH_HTTP_COMPRESSED;
+  hutch_http_task_release(fetch(r.session, &request));
+  sessions_thread = first.thread;
+  seconds += 20;
+  request.context = &c;
+  request.on_response = suspend_at_response;
+  hutch_http_task *task = begin(r.session, &request);
+  while (asked(&r) < 2) continue;
+  to_suspend = task;
+  go(&r);
+  while (state_of(task) != HUTCH_HTTP_SUSPENDED) nap();
+  let_begin(&r);
+  CHECK_OK(hutch_http_task_resume(task));
+  await_callback(task, &c.responses);
+  go(&r);
+  while (asked(&r) < 3) continue;
+  CHECK_STATUS(HUTCH_TIMED_OUT, hutch_http_task_wait(task, 3 * HUTCH_SECOND));
+  let_begin(&r);
+  CHECK_OK(hutch_http_task_resume(task));
+  CHECK_EQUAL(HUTCH_OK, result_of(task));
+  answer a = read_answer(task);
+  CHECK_EQUAL(200, a.code);
+  if (strcmp(a.body, "stored") != 0) FAIL("\"%s\" instead of \"stored\"", a.body);
+  hutch_http_task_release(task);
+  stop(&r);
+}
+
 TEST(a_validation_answers_though_the_resource_is_changed_meanwhile) {
   rig r = start("changed_validation", 0);
   tell(&r, "200 OK\nCache-Control: max-age=0\nETag: \"1\"\n\none\n====\n"

@@ -6,7 +6,9 @@
                      empty line, a body. "{date+10}" is a date, 10 seconds after the tests' time.
                      The code "close" ends the connection without a response. "hold" before the
                      code waits for /go/NAME; "cut N" before it ends the connection after N bytes of
-                     the body. "early" before it sends a response with code 103 first.
+                     the body. "early" before it sends a response with code 103 first. "zipped"
+                     before it sends 100,000 times the body, compressed, and once more after
+                     another /go/NAME; that counts as a request.
     GET /count/NAME  how many requests there were for /NAME, and the last one as it came
     GET /go/NAME     lets those go that are held
 """
@@ -15,6 +17,7 @@ import re
 import socket
 import sys
 import threading
+import zlib
 from email.utils import formatdate
 
 from wire import PATIENCE, Request, respond
@@ -83,6 +86,21 @@ def answer(request, send):
         head = [f"HTTP/1.1 {code}", *lines, f"Content-Length: {len(body)}", "", ""]
         send("\r\n".join(head).encode("latin-1") + body[:int(size)].encode("latin-1"))
         return False
+    if code.startswith("zipped "):
+        asked.gate.clear()
+        packer = zlib.compressobj(wbits=31)
+        pieces = [packer.compress(body.encode() * 100_000) + packer.flush(zlib.Z_SYNC_FLUSH),
+                  packer.compress(body.encode()) + packer.flush()]
+        head = [f"HTTP/1.1 {code[7:]}", *lines, "Content-Encoding: gzip",
+                f"Content-Length: {len(pieces[0]) + len(pieces[1])}", "", ""]
+        send("\r\n".join(head).encode("latin-1") + pieces[0])
+        asked.gate.wait(PATIENCE)
+        try:
+            send(pieces[1])
+        finally:
+            with asked.lock:
+                asked.count += 1
+        return True
     if code.startswith("early "):
         send(b"HTTP/1.1 103 Early Hints\r\nCache-Control: max-age=9\r\nX-Early: 1\r\n\r\n")
         code = code[6:]

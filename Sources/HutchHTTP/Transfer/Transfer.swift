@@ -190,7 +190,11 @@ final class Transfer {
     if isAdded {
       let code = curl_easy_pause(easy, CURLPAUSE_CONT)
       // The other one says that there is no connection yet, or no more.
-      if code != CURLE_OK, code != CURLE_BAD_FUNCTION_ARGUMENT { return code }
+      if code != CURLE_OK, code != CURLE_BAD_FUNCTION_ARGUMENT {
+        // libcurl would bring more of the body, though the cache may answer.
+        remove()
+        return code
+      }
     }
     continueSoon()
     return CURLE_OK
