@@ -98,7 +98,7 @@ def test_a_streamed_body_waits_for_its_reader(session, server):
         first = next(pieces)
         assert first == b"z" * 100_000
         # A megabyte and what libcurl had read: not twenty.
-        assert response._task.incoming._waiting < 4_000_000
+        assert response._task.incoming.pieces.waiting < 4_000_000
         assert sum(len(piece) for piece in pieces) == 19_900_000
     response = session.get(server("plain", "/million"), stream=True)
     assert hashlib.sha1(response.content).digest() == hashlib.sha1(
@@ -562,7 +562,7 @@ def test_a_stored_body_waits_for_its_reader(server, tmp_path):
             size = len(next(pieces))
             # The session has time for others meanwhile.
             assert session.get(server("wire", "/echo")).ok
-            assert response.from_cache and response._task.incoming._waiting < 2_000_000
+            assert response.from_cache and response._task.incoming.pieces.waiting < 2_000_000
             assert size + sum(map(len, pieces)) == 8_000_000
 
 

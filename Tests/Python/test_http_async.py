@@ -122,7 +122,7 @@ def test_a_streamed_body_waits_for_its_reader(server):
             assert len(await pieces.__anext__()) == 100_000
             await asyncio.sleep(0.1)
             incoming = response._task.incoming
-            assert incoming._waiting < 2 * _http_incoming.MOST_WAITING
+            assert incoming.pieces.waiting < 2 * _http_incoming.MOST_WAITING
             total = 100_000
             async for piece in pieces:
                 total += len(piece)

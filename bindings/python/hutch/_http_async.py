@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _http_library as h
 from ._awaiting import port_of
 from ._awaits import in_thread
-from ._http_incoming import MOST_WAITING, Incoming, under_way
+from ._http_incoming import Incoming, Pieces, under_way
 from ._http_request import DownloadOptions, Path, RequestOptions, download_of, request_of
 from ._http_response import Cutter, Lines, Response, Task, respond
 from ._process import hint
@@ -31,34 +30,21 @@ else:
 
 
 class AsyncIncoming(Incoming):
-    """What has come for one request, and the coroutines that wait for it.
-
-    If the reader of a body is slow, the task is suspended, and nothing more is read from its
-    connection.
-    """
+    """What has come for one request, and the coroutines that wait for it."""
 
     def __init__(self, is_streamed: bool) -> None:
-        super().__init__()
-        self._is_streamed = is_streamed
         self.loop = asyncio.get_running_loop()
+        super().__init__(is_streamed, port_of(self.loop).pointer)
         self._thread = threading.get_ident()
         # Of each coroutine that waits; one that was cancelled stays until the next wake.
         self.waiters: list[asyncio.Future[None]] = []
         self.reading = asyncio.Lock()
         # Protects what follows; the session's thread takes it for a few steps.
         self._lock = threading.Lock()
-        self._pieces: deque[bytes] = deque()
-        self._waiting = 0
-        self._is_suspended = False
+        self.pieces = Pieces()
         self._is_waking = False
         self.has_response = False
         self.has_ended = False
-        self.port = port_of(self.loop).pointer
-
-    def prepare(self, request: h.Request) -> None:
-        """Writes the callbacks into a request."""
-        self.register(request, is_streamed=self._is_streamed)
-        request.port = self.port
 
     # On the thread of the session or of the loop.
 
@@ -69,14 +55,7 @@ class AsyncIncoming(Incoming):
         self._change(lambda: setattr(self, "has_response", True))
 
     def receive(self, task: Any, piece: bytes) -> None:
-        def add() -> None:
-            self._pieces.append(piece)
-            self._waiting += len(piece)
-            if self._waiting > MOST_WAITING and not self._is_suspended:
-                self._is_suspended = True
-                h.lib.hutch_http_task_suspend(task)
-
-        self._change(add)
+        self._change(lambda: self.pieces.add(task, piece))
 
     def _change(self, change: Callable[[], None]) -> None:
         with self._lock:
@@ -112,16 +91,9 @@ class AsyncIncoming(Incoming):
 
     async def next_piece(self, task: Any) -> bytes | None:
         """The next piece; None: the task has ended."""
-        await self._until(lambda: self._pieces or self.has_ended)
+        await self._until(lambda: self.pieces or self.has_ended)
         with self._lock:
-            if not self._pieces:
-                return None
-            piece = self._pieces.popleft()
-            self._waiting -= len(piece)
-            if self._is_suspended and self._waiting <= MOST_WAITING // 2:
-                self._is_suspended = False
-                h.lib.hutch_http_task_resume(task)
-            return piece
+            return self.pieces.take(task)
 
 
 def let_go() -> None:

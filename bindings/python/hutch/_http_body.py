@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import Any
 
-from . import _http_library as h
-from ._http_incoming import MOST_WAITING, Incoming
+from ._http_incoming import Incoming, Pieces
 
 
 class End(Incoming):
@@ -16,15 +14,10 @@ class End(Incoming):
     __slots__ = ("_ended",)
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(is_streamed=False)
         # Held until the end.
         self._ended = threading.Lock()
         self._ended.acquire()
-
-    def prepare(self, request: h.Request) -> None:
-        """Writes the callbacks into a request."""
-        self.register(request, is_streamed=False)
-        request.flags |= h.ANY_THREAD
 
     def end(self) -> None:
         self._ended.release()
@@ -34,27 +27,17 @@ class End(Incoming):
 
 
 class Stream(Incoming):
-    """Pieces of a body, from the session's thread to one reader.
+    """The headers and the body of a response, for one reader."""
 
-    If the reader is slow, the task is suspended, and nothing more is read from its connection.
-    """
-
-    __slots__ = ("_changed", "_is_suspended", "_pieces", "_waiting", "has_ended", "has_response")
+    __slots__ = ("_changed", "has_ended", "has_response", "pieces")
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(is_streamed=True)
         # Protects what follows; the session's thread takes it for a few steps.
         self._changed = threading.Condition()
-        self._pieces: deque[bytes] = deque()
-        self._waiting = 0
-        self._is_suspended = False
+        self.pieces = Pieces()
         self.has_response = False
         self.has_ended = False
-
-    def prepare(self, request: h.Request) -> None:
-        """Writes the callbacks into a request."""
-        self.register(request, is_streamed=True)
-        request.flags |= h.ANY_THREAD
 
     def end(self) -> None:
         with self._changed:
@@ -68,12 +51,7 @@ class Stream(Incoming):
 
     def receive(self, task: Any, piece: bytes) -> None:
         with self._changed:
-            self._pieces.append(piece)
-            self._waiting += len(piece)
-            is_full = self._waiting > MOST_WAITING and not self._is_suspended
-            if is_full:
-                self._is_suspended = True
-                h.lib.hutch_http_task_suspend(task)
+            self.pieces.add(task, piece)
             self._changed.notify_all()
 
     def await_response(self) -> None:
@@ -81,21 +59,9 @@ class Stream(Incoming):
             while not (self.has_response or self.has_ended):
                 self._changed.wait()
 
-    def await_end(self) -> None:
-        with self._changed:
-            while not self.has_ended:
-                self._changed.wait()
-
     def next_piece(self, task: Any) -> bytes | None:
         """The next piece; None: the task has ended."""
         with self._changed:
-            while not self._pieces and not self.has_ended:
+            while not self.pieces and not self.has_ended:
                 self._changed.wait()
-            if not self._pieces:
-                return None
-            piece = self._pieces.popleft()
-            self._waiting -= len(piece)
-            if self._is_suspended and self._waiting <= MOST_WAITING // 2:
-                self._is_suspended = False
-                h.lib.hutch_http_task_resume(task)
-            return piece
+            return self.pieces.take(task)

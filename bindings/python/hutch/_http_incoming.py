@@ -6,6 +6,7 @@ session's.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from . import _http_library as h
@@ -59,22 +60,67 @@ MOST_WAITING = 1 << 20
 """The bytes that wait for a reader until the task is suspended."""
 
 
-class Incoming:
-    """What comes for one request. Its subclasses say what to do with it."""
+class Pieces:
+    """Pieces of a body, from the session's thread to one reader, who protects them.
 
-    __slots__ = ("token",)
+    If the reader is slow, the task is suspended, and nothing more is read from its connection.
+    """
+
+    __slots__ = ("_is_suspended", "_pieces", "waiting")
 
     def __init__(self) -> None:
-        self.token = new_token()
+        self._pieces: deque[bytes] = deque()
+        self._is_suspended = False
+        self.waiting = 0
+        """Their bytes."""
 
-    def register(self, request: h.Request, *, is_streamed: bool) -> None:
-        """Writes the callbacks into a request. Only one that is streamed gets headers and body."""
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, task: Any, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self.waiting += len(piece)
+        if self.waiting > MOST_WAITING and not self._is_suspended:
+            self._is_suspended = True
+            h.lib.hutch_http_task_suspend(task)
+
+    def take(self, task: Any) -> bytes | None:
+        """The next one; None: there is none."""
+        if not self._pieces:
+            return None
+        piece = self._pieces.popleft()
+        self.waiting -= len(piece)
+        if self._is_suspended and self.waiting <= MOST_WAITING // 2:
+            self._is_suspended = False
+            h.lib.hutch_http_task_resume(task)
+        return piece
+
+
+class Incoming:
+    """What comes for one request. Its subclasses say what to do with it.
+
+    is_streamed: it gets the headers and the body. port: where its end comes; None: on any thread.
+    """
+
+    __slots__ = ("_is_streamed", "_port", "token")
+
+    def __init__(self, is_streamed: bool, port: Any = None) -> None:
+        self.token = new_token()
+        self._is_streamed = is_streamed
+        self._port = port
+
+    def prepare(self, request: h.Request) -> None:
+        """Writes the callbacks into a request."""
         under_way[self.token] = self
         request.context = self.token
         request.complete = _complete_callback
-        if is_streamed:
+        if self._is_streamed:
             request.on_response = _respond_callback
             request.on_body = _receive_callback
+        if self._port is None:
+            request.flags |= h.ANY_THREAD
+        else:
+            request.port = self._port
 
     def forget(self) -> None:
         """No callback has an effect any more."""

@@ -11,6 +11,7 @@ from typing import Any, Callable, Literal, Optional, TypedDict, Union
 
 from . import _http_library as h
 from . import _units
+from ._callbacks import callback, report
 from ._http_errors import InvalidRequest
 
 Path = Union[str, os.PathLike[str]]
@@ -217,12 +218,20 @@ def download_of(
     request.download = os.fsencode(path)
     request.flags = _RESUME if resume else 0
     if progress is not None:
-        report = progress
-        callback = h.ProgressFunction(
-            lambda context, task, told: report(told[0].received, told[0].expected) and None)
-        request.on_progress = callback
-        keep.append(callback)
+        request.on_progress = told = _progress(progress)
+        keep.append(told)
     return request, keep
+
+
+def _progress(function: Callable[[int, int], Any]) -> Any:
+    @callback
+    def report_to(context: int, task: Any, progress: Any) -> None:
+        try:
+            function(progress.contents.received, progress.contents.expected)
+        except BaseException as error:
+            report(error, "the progress of a download", function)
+
+    return h.ProgressFunction(report_to)
 
 
 # What the words of a TypeError name, from Python 3.10 on: the options of the public calls are
