@@ -182,22 +182,6 @@ def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
     return decorate
 
 
-class _Call:
-    """One call of a memoized function: a miss if the function was called, else a hit."""
-
-    def __init__(self, own: _Function) -> None:
-        self._own = own
-        self.called = False
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        if self.called:
-            self._own.misses += 1
-        else:
-            self._own.hits += 1
-
-
 def _wrapper(own: _Function) -> Any:
     def loading(*args: Any, **kwargs: Any) -> Any:
         return load(own, *args, **kwargs)
@@ -264,10 +248,11 @@ def _coroutine_wrapper(own: _Function) -> Any:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         key = own.key_of(*args, **kwargs)
-        call = _Call(own)
+        called = False  # A miss if the function was called, else a hit.
 
         async def make(_: Any) -> Any:
-            call.called = True
+            nonlocal called
+            called = True
             return await function(*args, **kwargs)
 
         result = await cache.aget(key, _MISSING)
@@ -278,13 +263,16 @@ def _coroutine_wrapper(own: _Function) -> Any:
                 if info is not None and cache._now() - info.created * 1e9 >= refresh:
                     refresh_later(key, make)
             return result
-        with call:
+        try:
             try:
                 return await cache.aload(key, make, expire, **options)
             except _OF_ANOTHER:
-                if call.called:
+                if called:
                     raise
             return cache._as_stored(await make_within(key, make))
+        finally:
+            own.misses += called
+            own.hits += not called
 
     async def make_within(key: str, make: Any) -> Any:
         depth = _depth.get()

@@ -8,16 +8,13 @@ from . import _structs
 from ._accelerator import path_bytes
 from ._settings import WRITE_POLICIES, choice
 from ._tags import tag_to_bytes
-from ._units import named, nanoseconds, uint64
+from ._units import UINT64_MAX, named, nanoseconds, uint64
 
 if TYPE_CHECKING:
     from ._codec import Key
     from ._units import Seconds
 
 NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background": 2}
-
-# The library's for a cost of 0: there 0 is none.
-_NO_COST = 2**64 - 1
 
 
 def put_options(
@@ -39,7 +36,8 @@ def put_options(
     if idle is not None:
         options.time_to_idle = named("idle", nanoseconds, idle)
     if cost is not None:
-        options.cost = named("cost", uint64, cost) or _NO_COST
+        # 0 is none in the library, and HUTCH_NO_COST a cost of 0.
+        options.cost = named("cost", uint64, cost) or UINT64_MAX
     if extended is not None:
         options.extended = extended
         options.extended_size = len(extended)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _structs
 from ._limits import TierLimits
 from ._process import hint
 from ._settings import NO_THREADS, named_of
-from ._units import seconds_of_limit, size_of_limit
+from ._units import UINT64_MAX, seconds_of_limit, size_of_limit
 
 if TYPE_CHECKING:
     from ._queues import Queue
@@ -18,7 +18,6 @@ else:
     hint(globals(), "Queue")
 
 _SECOND = 1e9
-_NO_COST = 2**64 - 1
 
 
 class Tier(enum.IntEnum):
@@ -101,7 +100,7 @@ class EntryInfo:
             accessed=info.accessed / _SECOND,
             expires=info.expires / _SECOND if info.expires else None,
             time_to_idle=info.time_to_idle / _SECOND if info.time_to_idle else None,
-            cost=info.cost if info.cost != _NO_COST else 0,
+            cost=info.cost if info.cost != UINT64_MAX else 0,
             size=info.size,
             tier=Tier(info.tier),
             tag=tag,
@@ -176,10 +175,15 @@ class CacheOptions:
             workers=None if queue is not None and has_threads else options.workers,
             queue=queue,
             objects=bool(options.object_codec),
-            queue_length=options.queue_length if options.queue_length != 2**64 - 1 else 0,
+            queue_length=options.queue_length if options.queue_length != UINT64_MAX else 0,
             close_deadline=seconds_of_limit(options.close_deadline),
             **named_of(options),
         )
+
+
+def _values(kind: Any, struct: Any) -> list[Any]:
+    """The values of a record's fields, which a struct has under the same names."""
+    return [getattr(struct, field.name) for field in fields(kind)]
 
 
 @dataclass(frozen=True)
@@ -225,25 +229,7 @@ class TierStats:
 
     @classmethod
     def _of(cls, stats: _structs.TierStats) -> TierStats:
-        return cls(
-            state=State(stats.state),
-            count=stats.count,
-            cost=stats.cost,
-            hits=stats.hits,
-            misses=stats.misses,
-            puts=stats.puts,
-            removals=stats.removals,
-            evictions=stats.evictions,
-            expirations=stats.expirations,
-            refusals=stats.refusals,
-            failures=stats.failures,
-            damaged=stats.damaged,
-            replacements=stats.replacements,
-            trims=stats.trims,
-            held_count=stats.held_count,
-            held_bytes=stats.held_bytes,
-            waiting=stats.waiting,
-        )
+        return cls(State(stats.state), *_values(cls, stats)[1:])
 
 
 @dataclass(frozen=True)
@@ -271,14 +257,7 @@ class CheckReport:
 
     @classmethod
     def _of(cls, report: _structs.CheckReport) -> CheckReport:
-        return cls(
-            entries=report.entries,
-            bytes=report.bytes,
-            damaged=report.damaged,
-            orphans=report.orphans,
-            counters=report.counters,
-            manifest=report.manifest,
-        )
+        return cls(*_values(cls, report))
 
 
 @dataclass(frozen=True)
@@ -299,12 +278,7 @@ class CopyReport:
 
     @classmethod
     def _of(cls, report: _structs.CopyReport) -> CopyReport:
-        return cls(
-            copied=report.copied,
-            bytes=report.bytes,
-            existing=report.existing,
-            refused=report.refused,
-        )
+        return cls(*_values(cls, report))
 
 
 @dataclass(frozen=True)

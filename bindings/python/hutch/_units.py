@@ -36,10 +36,11 @@ else:
 FOREVER = 2**63 - 1
 """HUTCH_FOREVER, in nanoseconds: a duration without end."""
 
+UINT64_MAX = 2**64 - 1
+"""HUTCH_NO_LIMIT and HUTCH_NO_COST."""
+
 NO_LIMIT = float("inf")
 """As a limit: no limit. The library has two numbers for it, FOREVER and 2**64 - 1."""
-
-_NO_LIMIT = 2**64 - 1
 
 _SECOND = 10**9
 _UNITS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -89,7 +90,7 @@ def limit_duration(seconds: Seconds) -> int:
 def limit_size(amount: Size) -> int:
     """A tier's limit on a size; a float must be whole. ValueError for 0."""
     if amount == NO_LIMIT:
-        return _NO_LIMIT
+        return UINT64_MAX
     number = size(amount)
     if number == 0:
         raise ValueError("a limit of 0: hutch.NO_LIMIT stands for no limit")
@@ -108,7 +109,7 @@ def limit_count(number: float) -> int:
 
 def size_of_limit(number: int) -> float | None:
     """The library's limit on a size or a count in Python's form. None: there is no such tier."""
-    return NO_LIMIT if number == _NO_LIMIT else number or None
+    return NO_LIMIT if number == UINT64_MAX else number or None
 
 
 def seconds_of_limit(duration: int) -> float | None:
@@ -173,7 +174,7 @@ def _whole(number: int) -> int:
 def uint64(number: int) -> int:
     """The number, if it fits; ctypes would wrap it silently."""
     number = _whole(number)
-    if not 0 <= number < 2**64:
+    if not 0 <= number <= UINT64_MAX:
         raise ValueError(f"{number} is not between 0 and 2**64 - 1")
     return number
 
