@@ -109,6 +109,8 @@ class Base:
         directory: Directory = None,
         timeout: float = 60,
         disk: type[Disk] | None = None,
+        *,
+        _memory: int | None = None,
         **settings: Any,
     ) -> None:
         disk = self._disk_type if disk is None else disk
@@ -116,7 +118,7 @@ class Base:
             raise ValueError("disk is hutch.diskcache.Disk or a subclass of it, not an object")
         self._directory = full_path(directory)
         self._timeout = timeout
-        self._memory: int | None = settings.pop("_memory", None)
+        self._memory = _memory
         self._local = threading.local()
         # Protects _store and _uses. A garbage collection may end a thread's use within _open.
         self._lock = threading.RLock()

@@ -146,7 +146,7 @@ def _held(store: Store, timeout: float | None) -> Iterator[Store]:
     forks = _forks
     try:
         if depth == 1 and store.undo is not None:
-            store.begin()
+            store.forget_transaction()
         yield store
     finally:
         # A garbage collection in another thread may end a generator that was left behind.

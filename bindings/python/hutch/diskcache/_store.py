@@ -63,7 +63,7 @@ def _begin_child() -> None:
         # A thread of the parent may have been about to store what they were told of.
         store.ends, store.coldest = Ends(), Coldest()
         store.outermost = Outermost(False), Outermost(True)
-        store.begin()
+        store.forget_transaction()
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -170,8 +170,8 @@ class Store:
             self._accesses = Accesses(os.path.join(self.directory, READS))
         return self._accesses
 
-    def begin(self) -> None:
-        """Forget the transaction that the parent process was in."""
+    def forget_transaction(self) -> None:
+        """Be in none: that of the parent process, or one that has ended."""
         self.undo = None
         self.replaced_files, self.made_files = [], []
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
@@ -80,9 +80,8 @@ class DjangoCache(BaseCache):
 
     # --------------------------------------------------------------- entries
 
-    def _store(
+    def set(
         self,
-        store: Callable[..., bool],
         key: Any,
         value: Any,
         timeout: Any = DEFAULT_TIMEOUT,
@@ -91,20 +90,26 @@ class DjangoCache(BaseCache):
         tag: Any = None,
         retry: bool = True,
     ) -> bool:
-        name = self.make_key(key, version=version)
-        return store(name, value, self.get_backend_timeout(timeout), read, tag, retry)
-
-    def set(self, key: Any, value: Any, *args: Any, **more: Any) -> bool:
         """Store value under key.
 
-        Further parameters: timeout, in seconds (None: the entry does not expire), version, read,
-        tag, retry.
+        timeout: in seconds; None: the entry does not expire. The others are those of Cache.set.
         """
-        return self._store(self._cache.set, key, value, *args, **more)
+        name = self.make_key(key, version=version)
+        return self._cache.set(name, value, self.get_backend_timeout(timeout), read, tag, retry)
 
-    def add(self, key: Any, value: Any, *args: Any, **more: Any) -> bool:
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = True,
+    ) -> bool:
         """Like set, if there is no entry. False: there is one."""
-        return self._store(self._cache.add, key, value, *args, **more)
+        name = self.make_key(key, version=version)
+        return self._cache.add(name, value, self.get_backend_timeout(timeout), read, tag, retry)
 
     def get(
         self,

@@ -249,7 +249,7 @@ class FanoutCache(Memoizes):
         return result
 
     def close(self) -> None:
-        """Like Cache.close, on all shards and on the results of cache, deque and index."""
+        """Like Cache.close, on all shards. The results of cache, deque and index are forgotten."""
         for shard in self._shards:
             shard.close()
         self._caches.clear()
