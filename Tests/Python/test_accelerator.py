@@ -29,9 +29,9 @@ from ctypes import byref
 import hutch
 import pytest
 from conftest import CHARACTERS, IS_INSTALLED, ROOT, Clock
-from hutch import _accelerator, _structs
+from hutch import _accelerator, _codec, _structs
 from hutch._cbor import NAIVE, Unreadable, dumps
-from hutch._cbor_read import MAKERS, _Reader, loads
+from hutch._cbor_read import MAKERS_OF_TEXT, _Reader, loads
 from hutch._codec import key_from_bytes
 from hutch._entries import SlowEntries
 from hutch._library import lib
@@ -815,22 +815,22 @@ def test_all_keys_at_once_are_those_of_a_walk(tmp_path):
                 number = None if order is None else 1 | 256 * reverse
                 assert len(expected) == len(names) + 1
                 for call in cache._all_keys, functools.partial(SlowEntries._all_keys, cache):
-                    assert call(number, False, key_from_bytes) == expected
-                    pairs = call(number, True, key_from_bytes)
+                    assert call(number, False) == expected
+                    pairs = call(number, True)
                     assert [key for key, _ in pairs] == expected
                     assert {of for key, of in pairs if key != "bytes"} == {b"py:str"}
                     assert dict(pairs)["bytes"] == b""
-                    sizes = call(number, 2, key_from_bytes)
+                    sizes = call(number, 2)
                     assert [key for key, _ in sizes] == expected
                     assert dict(sizes)["bytes"] == 16 and dict(sizes)["1"] == 4
                     for most in 0, 1, 256, 300, len(expected), 10_000:
-                        assert call(number, False, key_from_bytes, most) == expected[:most]
+                        assert call(number, False, most) == expected[:most]
         with pytest.raises(hutch.ClosedError):
-            cache._all_keys(None, False, key_from_bytes)
+            cache._all_keys(None, False)
         with pytest.raises((TypeError, ValueError, hutch.Error)):
-            cache._all_keys(99, False, key_from_bytes)
+            cache._all_keys(99, False)
         with pytest.raises((TypeError, ValueError)):
-            cache._all_keys(None, False, key_from_bytes, "many")
+            cache._all_keys(None, False, "many")
 
 
 @pytest.mark.parametrize("place", ["memory", "mixed", "log"])
@@ -854,7 +854,7 @@ def test_some_keys_at_once_are_as_many_as_there_are(tmp_path, place, order, want
                 for number in range(8):
                     cache.set(number, "text", 10 if number % 2 else None)
                 asked, late = 0, step
-                assert len(call(order, wanted, key_from_bytes, 4)) == 4
+                assert len(call(order, wanted, 4)) == 4
                 if asked < step:  # The walk has not come to it.
                     break
 
@@ -901,7 +901,7 @@ def test_a_class_of_a_test_makes_no_datetimes_later(monkeypatch):
     """A class that stands in for datetime.datetime makes no values once it is gone."""
     real = datetime.datetime
     data = dumps((real(2026, 5, 1), real(2026, 5, 1, tzinfo=datetime.timezone.utc)))
-    monkeypatch.delitem(MAKERS, ~NAIVE, raising=False)
+    monkeypatch.delitem(MAKERS_OF_TEXT, NAIVE, raising=False)
     with monkeypatch.context() as patched:
         patched.setattr(datetime, "datetime", type("Fake", (real,), {}))
         assert {type(each) for each in loads(data)} == {datetime.datetime}
@@ -926,7 +926,7 @@ def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):
 
     for place in None, tmp_path / "cache":
         with hutch.Cache(place) as cache:
-            assert cache._placed_keys(b"f:", 2, key_from_bytes) == ([], [])
+            assert cache._placed_keys(b"f:", 2) == ([], [])
             cache._forms = RecordForms()
             getattr(cache, "_keep_pairs", lambda: None)()
             numbers = [random.Random(seed).getrandbits(64) for seed in range(500)]
@@ -936,19 +936,19 @@ def test_placed_keys_are_in_the_order_of_their_numbers(tmp_path):
             for key, extended in ("short", b"f:1234567"), ("other", b"g:" + bytes(9)), ("", b""):
                 cache[key or b"none"] = b"data", extended
             for call in cache._placed_keys, functools.partial(SlowEntries._placed_keys, cache):
-                keys, found = call(b"f:", 2, key_from_bytes)
+                keys, found = call(b"f:", 2)
                 assert found == sorted(numbers)
                 assert keys == [(each, "x") if each % 3 else f"{each}" for each in found]
-            assert cache._placed_keys(b"f:" + bytes(30), 0, key_from_bytes) == ([], [])
+            assert cache._placed_keys(b"f:" + bytes(30), 0) == ([], [])
         with pytest.raises(hutch.ClosedError):
-            cache._placed_keys(b"f:", 2, key_from_bytes)
-        for wrong in ((b"f:", 2), ("f:", 2, None), (b"f:", "2", None)):
+            cache._placed_keys(b"f:", 2)
+        for wrong in ((b"f:",), ("f:", 2), (b"f:", "2")):
             with pytest.raises((TypeError, ValueError)):
                 cache._placed_keys(*wrong)
 
 
 @pytest.mark.skipif(IS_PURE, reason="without the accelerator no list is made in C")
-def test_the_function_of_rare_keys_sees_no_list_with_empty_places():
+def test_the_function_of_rare_keys_sees_no_list_with_empty_places(monkeypatch):
     """gc.get_objects gives every list to any code, which crashes if it copies one with a NULL."""
     from hutch.diskcache._record import RecordForms
 
@@ -964,7 +964,8 @@ def test_the_function_of_rare_keys_sees_no_list_with_empty_places():
         cache._keep_pairs()
         for number in range(5):
             cache[number] = b"data", b"f:" + number.to_bytes(8, sys.byteorder)
-        assert cache._placed_keys(b"f:", 2, look) == (list(range(5)), list(range(5)))
+        monkeypatch.setattr(_codec, "key_from_bytes", look)
+        assert cache._placed_keys(b"f:", 2) == (list(range(5)), list(range(5)))
     assert seen == [0] * 5
 
 

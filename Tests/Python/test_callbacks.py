@@ -255,8 +255,8 @@ def test_an_interrupt_ends_a_call_for_many_keys(directory, place, interruptible)
         put_all = functools.partial(cache._put_all, keys, values, None)
         assert put_all()
         for call in (
-            functools.partial(cache._all_keys, None, 0, None),
-            functools.partial(cache._placed_keys, b"", 0, None),
+            functools.partial(cache._all_keys, None, 0),
+            functools.partial(cache._placed_keys, b"", 0),
             put_all,
         ):
             if call is put_all:
@@ -269,7 +269,7 @@ def test_an_interrupt_ends_a_call_for_many_keys(directory, place, interruptible)
                 str.upper(os.fsdecode(b""))
             assert results == [None]
         assert 0 < len(cache) < len(keys)
-        assert put_all() and len(cache._all_keys(None, 0, None)) == len(cache) == len(keys)
+        assert put_all() and len(cache._all_keys(None, 0)) == len(cache) == len(keys)
 
 
 def test_an_interrupt_just_before_any_callback_is_not_lost(interruptible):

@@ -19,7 +19,7 @@ def loads(data: bytes) -> Any:
     which must not be taken for a missing one and replaced.
     """
     if _accelerator.module is not None:
-        value = _accelerator.module.read(data, MAKERS, Unreadable)
+        value = _accelerator.module.read_cbor(data, MAKERS, MAKERS_OF_TEXT, Unreadable)
         if value is not Unreadable:
             return value
     reader = _Reader(data)
@@ -128,7 +128,7 @@ def _keep(tag: int, kind: Any) -> None:
     """From now on the accelerator makes these itself; not of a class that stands in for Python's
     own for a while, as in tests that set the clock."""
     if not kind.__flags__ & tags._HEAP_TYPE:
-        MAKERS[~tag] = kind.fromisoformat
+        MAKERS_OF_TEXT[tag] = kind.fromisoformat
 
 
 def _zoned(content: Any) -> Any:
@@ -183,7 +183,7 @@ def _delta(content: Any) -> Any:
 def _decimal(content: Any) -> Any:
     import decimal
 
-    MAKERS[~tags.DECIMAL] = decimal.Decimal
+    MAKERS_OF_TEXT[tags.DECIMAL] = decimal.Decimal
     return decimal.Decimal(_of(str, content))
 
 
@@ -291,8 +291,11 @@ def _scalar(content: Any) -> Any:
     return _plain(data, dtype)[0]
 
 
-# By the tag. By the tag's complement there is what makes an object of a text alone: the accelerator
-# calls it itself, once the module that has it is imported.
+# By the tag, what makes an object of a text alone: the accelerator calls it itself, once the module
+# that has it is imported.
+MAKERS_OF_TEXT: dict[int, Callable[[str], Any]] = {}
+
+# By the tag.
 MAKERS: dict[int, Callable[[Any], Any]] = {
     2: lambda content: int.from_bytes(_of(bytes, content), "big"),
     3: lambda content: ~int.from_bytes(_of(bytes, content), "big"),

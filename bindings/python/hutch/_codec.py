@@ -240,7 +240,7 @@ def decode_value(data: bytes, extended: bytes) -> Any:
         return int.from_bytes(data, "little", signed=True)
     if extended == JSON:
         if _accelerator.module is not None:
-            value = _accelerator.module.read(data, None, Unreadable)
+            value = _accelerator.module.read_json(data, Unreadable)
             if value is not Unreadable:
                 return value
         try:

@@ -219,9 +219,7 @@ class Walks:
                     lib.hutch_value_release(value)
             yield item
 
-    def _all_keys(
-        self, order: int | None, wanted: int, _: Any, most: int | None = None
-    ) -> list[Any]:
+    def _all_keys(self, order: int | None, wanted: int, most: int | None = None) -> list[Any]:
         """See the accelerator's."""
         return list(islice(self._collected(order, wanted), most))
 
@@ -245,14 +243,12 @@ class Walks:
                     lib.hutch_value_release(value)
             yield pair
 
-    def _placed_keys(
-        self, form: bytes, offset: int, from_bytes: Any
-    ) -> tuple[list[Any], list[int]]:
+    def _placed_keys(self, form: bytes, offset: int) -> tuple[list[Any], list[int]]:
         """See the accelerator's."""
         end = offset + 8
         placed = [
             (int.from_bytes(extended[offset:end], sys.byteorder), key)
-            for key, extended in self._all_keys(None, EXTENDED, from_bytes)
+            for key, extended in self._all_keys(None, EXTENDED)
             if len(extended) >= end and extended.startswith(form)
         ]
         placed.sort(key=itemgetter(0))

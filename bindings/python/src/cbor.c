@@ -1,7 +1,5 @@
 /* Values of CBOR, in the forms of hutch/_cbor.py. Python's functions read and write the rare
    ones. */
-#include <string.h>
-
 #include "fast.h"
 
 /* The major types of CBOR. */
@@ -106,9 +104,8 @@ static bool write_tagged(writer *writer, PyObject *object, int depth) {
   if (is_written) {
     long long tag;
     PyObject *first = PyTuple_GetItem(pair, 0);
-    is_written = first == Py_None || (int64_of(first, &tag) &&
-                                      add_head(writer->text, TAGGED, (uint64_t)tag));
-    is_written = is_written && write_value(writer, PyTuple_GetItem(pair, 1), depth);
+    is_written = int64_of(first, &tag) && add_head(writer->text, TAGGED, (uint64_t)tag) &&
+                 write_value(writer, PyTuple_GetItem(pair, 1), depth);
   }
   Py_XDECREF(pair);
   return is_written;
@@ -162,7 +159,7 @@ static bool write_value(writer *writer, PyObject *object, int depth) {
 
 /* Whether to leave the value to Python, which finds the same fault again; else the exception stays:
    a KeyboardInterrupt, or the lack of room on the stack. */
-static void give_up(void) {
+static void leave_to_python(void) {
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception) &&
       !PyErr_ExceptionMatches(PyExc_RecursionError))
     PyErr_Clear();
@@ -171,7 +168,7 @@ static void give_up(void) {
 bool cbor_write(text *text, PyObject *object, PyObject *tagged) {
   writer writer = {.text = text, .tagged = tagged};
   if (write_value(&writer, object, 0)) return true;
-  give_up();
+  leave_to_python();
   return false;
 }
 
@@ -181,6 +178,7 @@ typedef struct reader {
   const unsigned char *at, *end;
   state *state;
   PyObject *makers; /* _cbor_read.MAKERS: a function for each tag */
+  PyObject *makers_of_text;
 } reader;
 
 /* The number of so many bytes, which are there. */
@@ -246,13 +244,12 @@ static PyObject *read_dict(reader *reader, uint64_t count, int depth) {
   return dict;
 }
 
-/* The function that makes an object of a text alone, borrowed; NULL: there is none, or an
-   exception. Python has put it there when it made the first of these objects. */
-static PyObject *maker_of_text(const reader *reader, uint64_t tag) {
-  if (tag > INT64_MAX) return NULL;
-  PyObject *number = PyLong_FromLongLong(~(long long)tag);
-  PyObject *make = number ? PyDict_GetItemWithError(reader->makers, number) : NULL;
+/* The function that a table has for a tag; NULL: there is none, or an exception. */
+static PyObject *maker_of(PyObject *makers, uint64_t tag) {
+  PyObject *number = PyLong_FromUnsignedLongLong(tag);
+  PyObject *make = number ? PyDict_GetItemWithError(makers, number) : NULL;
   Py_XDECREF(number);
+  Py_XINCREF(make);
   return make;
 }
 
@@ -282,10 +279,13 @@ static PyObject *read_datetime(reader *reader, uint64_t tag) {
   if (size < least || left < before + head + size + after) return NULL;
   if (!is_zoned && (text[size] != 0 || (unsigned char)text[size + 1] != (SIMPLE << 5 | NONE)))
     return NULL;
-  PyObject *make = is_datetime(text, size, is_zoned) ? maker_of_text(reader, NAIVE_TAG) : NULL;
+  if (!is_datetime(text, size, is_zoned)) return NULL;
+  PyObject *make = maker_of(reader->makers_of_text, NAIVE_TAG);
   if (!make) return NULL;
   reader->at = (const unsigned char *)text + size + after;
-  return PyObject_CallFunction(make, "s#", text, (Py_ssize_t)size);
+  PyObject *made = PyObject_CallFunction(make, "s#", text, (Py_ssize_t)size);
+  Py_DECREF(make);
+  return made;
 }
 
 static PyObject *read_tagged(reader *reader, uint64_t tag, int depth) {
@@ -301,12 +301,11 @@ static PyObject *read_tagged(reader *reader, uint64_t tag, int depth) {
              : tag == SET_TAG ? PySet_New(content)
                           : PyFrozenSet_New(content);
   } else {
-    PyObject *number = PyLong_FromUnsignedLongLong(tag);
-    PyObject *make = PyUnicode_CheckExact(content) ? maker_of_text(reader, tag) : NULL;
-    if (!make && number && !PyErr_Occurred())
-      make = PyDict_GetItemWithError(reader->makers, number);
+    bool is_text = PyUnicode_CheckExact(content);
+    PyObject *make = is_text ? maker_of(reader->makers_of_text, tag) : NULL;
+    if (!make && !PyErr_Occurred()) make = maker_of(reader->makers, tag);
     if (make) made = PyObject_CallFunctionObjArgs(make, content, NULL);
-    Py_XDECREF(number);
+    Py_XDECREF(make);
   }
   Py_DECREF(content);
   return made;
@@ -346,11 +345,13 @@ static PyObject *read_value(reader *reader, int depth) {
                       : PyBytes_FromStringAndSize(data, (Py_ssize_t)number);
 }
 
-PyObject *cbor_read(state *state, const char *data, size_t size, PyObject *makers) {
+PyObject *cbor_read(state *state, const char *data, size_t size, PyObject *makers,
+                    PyObject *makers_of_text) {
   const unsigned char *start = (const unsigned char *)data;
-  reader reader = {.at = start, .end = start + size, .state = state, .makers = makers};
+  reader reader = {.at = start, .end = start + size, .state = state, .makers = makers,
+                   .makers_of_text = makers_of_text};
   PyObject *object = read_value(&reader, 0);
   if (object && reader.at != reader.end) Py_CLEAR(object);
-  if (!object) give_up();
+  if (!object) leave_to_python();
   return object;
 }

@@ -1,22 +1,19 @@
 /* Keys and values of the common kinds. hutch/_codec.py documents their bytes. */
 #include "fast.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 /* A longer copy releases the GIL. */
 enum { LONG_COPY = 256 * 1024 };
 /* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
-static const char str_tag[] = STR_TAG, int_tag[] = INT_TAG, json_tag[] = "py:json",
-                  cbor_tag[] = "py:cbor";
-
 #define HUTCH_KIND(tag)                                                                        \
   {.struct_size = sizeof(hutch_put_options), .extended = tag, .extended_size = sizeof tag - 1}
-static const hutch_put_options str_options = HUTCH_KIND(str_tag);
-const hutch_put_options int_options = HUTCH_KIND(int_tag);
-static const hutch_put_options json_options = HUTCH_KIND(json_tag);
-static const hutch_put_options cbor_options = HUTCH_KIND(cbor_tag);
+static const hutch_put_options str_options = HUTCH_KIND(STR_TAG);
+const hutch_put_options int_options = HUTCH_KIND(INT_TAG);
+static const hutch_put_options json_options = HUTCH_KIND(JSON_TAG);
+static const hutch_put_options cbor_options = HUTCH_KIND(CBOR_TAG);
 
 static bool give_up(void) {
   PyErr_Clear();
@@ -32,13 +29,13 @@ void text_begin(text *text) {
 }
 
 void text_end(text *text) {
-  if (text->data != text->room) PyMem_Free(text->data);
+  if (text->data != text->room) free(text->data);
 }
 
 bool text_grow(text *text, size_t size) {
   size_t capacity = 2 * (text->size + size);
   bool is_on_heap = text->data != text->room;
-  char *data = PyMem_Realloc(is_on_heap ? text->data : NULL, capacity);
+  char *data = realloc(is_on_heap ? text->data : NULL, capacity);
   if (!data) return false;
   if (!is_on_heap) memcpy(data, text->room, text->size);
   text->data = data;
@@ -186,49 +183,52 @@ static PyObject *tagged_of(state *state) {
   return state->tagged;
 }
 
-/* Writes an object as the package does without a serializer. Its tag, or NULL: not of a common
+/* Writes an object as the package does without a serializer. Its options, or NULL: not of a common
    kind; or an exception is set. */
-static const char *write_natural(state *state, text *text, PyObject *object) {
+static const hutch_put_options *write_natural(state *state, text *text, PyObject *object) {
   bool is_other;
-  if (json_write(text, object, &is_other)) return json_tag;
+  if (json_write(text, object, &is_other)) return &json_options;
   if (!is_other) return NULL;
   text->size = 0;
   PyObject *tagged = tagged_of(state);
-  return tagged && cbor_write(text, object, tagged) ? cbor_tag : NULL;
+  return tagged && cbor_write(text, object, tagged) ? &cbor_options : NULL;
 }
 
 /* False: not of a common kind, or an exception is set. */
 static bool natural_value(state *state, PyObject *object, value *value) {
-  const char *tag = write_natural(state, &value->text, object);
-  if (!tag) {
+  value->options = write_natural(state, &value->text, object);
+  if (!value->options) {
     text_end(&value->text);
     text_begin(&value->text);
     return false;
   }
   value->data = value->text.data;
   value->size = value->text.size;
-  value->options = tag == json_tag ? &json_options : &cbor_options;
   return true;
+}
+
+/* False: not of a common kind, or an exception is set. */
+static bool common_value(const fast *cache, PyObject *object, value *value) {
+  if (PyUnicode_CheckExact(object)) return str_value(object, value);
+  if (PyLong_CheckExact(object)) return int_value(object, value);
+  if (cache->keeps_pairs) return pair_value(object, value);
+  return cache->is_natural && natural_value(cache->state, object, value);
 }
 
 bool value_of(const fast *cache, PyObject *object, value *value) {
   value->owned = NULL;
   text_begin(&value->text);
-  bool is_common = PyUnicode_CheckExact(object) ? str_value(object, value)
-                   : PyLong_CheckExact(object)  ? int_value(object, value)
-                   : cache->keeps_pairs         ? pair_value(object, value)
-                                                : cache->is_natural &&
-                                                      natural_value(cache->state, object, value);
-  return is_common || (!PyErr_Occurred() && formed_value(cache, object, value));
+  return common_value(cache, object, value) ||
+         (!PyErr_Occurred() && formed_value(cache, object, value));
 }
 
 PyObject *module_write(PyObject *module, PyObject *object) {
   text text;
   text_begin(&text);
   PyObject *pair = NULL;
-  const char *tag = write_natural(PyModule_GetState(module), &text, object);
-  if (tag) {
-    pair = Py_BuildValue("y#y", text.data, (Py_ssize_t)text.size, tag);
+  const hutch_put_options *options = write_natural(PyModule_GetState(module), &text, object);
+  if (options) {
+    pair = Py_BuildValue("y#y", text.data, (Py_ssize_t)text.size, options->extended);
   } else if (!PyErr_Occurred()) {
     Py_INCREF(Py_None);
     pair = Py_None;
@@ -237,17 +237,29 @@ PyObject *module_write(PyObject *module, PyObject *object) {
   return pair;
 }
 
-PyObject *module_read(PyObject *module, PyObject *arguments) {
-  const char *data;
-  Py_ssize_t size;
-  PyObject *makers, *instead;
-  if (!PyArg_ParseTuple(arguments, "y#OO", &data, &size, &makers, &instead)) return NULL;
-  state *state = PyModule_GetState(module);
-  PyObject *object = PyDict_Check(makers) ? cbor_read(state, data, (size_t)size, makers)
-                                          : json_read(state, data, (size_t)size);
+static PyObject *read_or(PyObject *object, PyObject *instead) {
   if (object || PyErr_Occurred()) return object;
   Py_INCREF(instead);
   return instead;
+}
+
+PyObject *module_read_json(PyObject *module, PyObject *arguments) {
+  const char *data;
+  Py_ssize_t size;
+  PyObject *instead;
+  if (!PyArg_ParseTuple(arguments, "y#O", &data, &size, &instead)) return NULL;
+  return read_or(json_read(PyModule_GetState(module), data, (size_t)size), instead);
+}
+
+PyObject *module_read_cbor(PyObject *module, PyObject *arguments) {
+  const char *data;
+  Py_ssize_t size;
+  PyObject *makers, *of_text, *instead;
+  if (!PyArg_ParseTuple(arguments, "y#O!O!O", &data, &size, &PyDict_Type, &makers, &PyDict_Type,
+                        &of_text, &instead))
+    return NULL;
+  state *state = PyModule_GetState(module);
+  return read_or(cbor_read(state, data, (size_t)size, makers, of_text), instead);
 }
 
 void value_end(value *value) {
@@ -264,10 +276,6 @@ static PyObject *bytes_of(const char *data, size_t size) {
   memcpy(copy, data, size);
   Py_END_ALLOW_THREADS
   return bytes;
-}
-
-static bool is(const char *extended, size_t size, const char *tag, size_t tag_size) {
-  return size == tag_size && memcmp(extended, tag, tag_size) == 0;
 }
 
 bool is_encoded(const char *extended, size_t extended_size) {
@@ -289,7 +297,7 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
     for (int i = 0; i < 8; i++) number |= (unsigned long long)(unsigned char)data[i] << (8 * i);
     return PyLong_FromLongLong((long long)number);
   }
-  if (cache->is_natural && is(extended, extended_size, json_tag, sizeof json_tag - 1)) {
+  if (cache->is_natural && HAS_TAG(extended, extended_size, JSON_TAG)) {
     PyObject *object = json_read(cache->state, data, size);
     if (object || PyErr_Occurred()) return object;
   }

@@ -1,8 +1,6 @@
 /* The type Fast, the first base of hutch.Entries. See fast.h. */
 #include "fast.h"
 
-#include <string.h>
-
 /* A look copies values up to this size to the stack; a larger one comes by reference. */
 enum { ROOM = 1024 };
 /* A larger put releases the GIL. */
@@ -447,16 +445,15 @@ PyMethodDef fast_methods[] = {
     {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,
      "End the opening of _open. The status of hutch_close; None: it has ended before."},
     {"_code_objects", HUTCH_METHOD(fast_code_objects), METH_NOARGS,
-     PyDoc_STR("Objects are the values of their keys.")},
+     "Objects are the values of their keys."},
     {"_keep_pairs", HUTCH_METHOD(fast_keep_pairs), METH_NOARGS,
-     PyDoc_STR("A value is a tuple of its bytes and its extended data, as the cache's Forms say.")},
+     "A value is a tuple of its bytes and its extended data, as the cache's Forms say."},
     {"_all_keys", HUTCH_METHOD(fast_all_keys), METH_FASTCALL,
      "A list of all keys, or of pairs of keys and extended data (wanted is 1), or sizes of values\n"
-     "(2), by an order of hutch.h or None; only of the first, if there is a number of them.\n"
-     "key_from_bytes: for keys of no common kind."},
+     "(2), by an order of hutch.h or None; only of the first, if there is a number of them."},
     {"_placed_keys", HUTCH_METHOD(fast_placed_keys), METH_FASTCALL,
      "Lists of the keys and the numbers of the entries whose extended data begin with a form, by\n"
-     "the numbers: 8 bytes at an offset of the extended data. key_from_bytes: as in _all_keys."},
+     "the numbers: 8 bytes at an offset of the extended data."},
     {"_put_all", HUTCH_METHOD(fast_put_all), METH_FASTCALL | METH_KEYWORDS,
      "_put_all($self, keys, values, failed, expire=None, *, tag=None)\n--\n\n"
      "Store lists of keys and values, after all of them were encoded. False: one is not of a\n"

@@ -243,18 +243,25 @@ extern const hutch_put_options int_options;
 bool value_of(const fast *cache, PyObject *object, value *value);
 void value_end(value *value);
 
-/* Whether the value is a str: its bytes are UTF-8, to be decoded with these errors. */
+/* The extended data of values. */
 #define STR_TAG "py:str"
+#define INT_TAG "py:int"
+#define JSON_TAG "py:json"
+#define CBOR_TAG "py:cbor"
+
+/* Whether extended data are this tag. */
+#define HAS_TAG(extended, size, tag) \
+  ((size) == sizeof tag - 1 && memcmp(extended, tag, sizeof tag - 1) == 0)
+
+/* Whether the value is a str: its bytes are UTF-8, to be decoded with these errors. */
 #define STR_ERRORS "surrogatepass"
 static inline bool is_str(const char *extended, size_t extended_size) {
-  return extended_size == sizeof STR_TAG - 1 && memcmp(extended, STR_TAG, sizeof STR_TAG - 1) == 0;
+  return HAS_TAG(extended, extended_size, STR_TAG);
 }
 
 /* Whether the value is an int: 8 bytes, of two's complement, the lowest first. */
-#define INT_TAG "py:int"
 static inline bool is_int(size_t size, const char *extended, size_t extended_size) {
-  return size == 8 && extended_size == sizeof INT_TAG - 1 &&
-         memcmp(extended, INT_TAG, sizeof INT_TAG - 1) == 0;
+  return size == 8 && HAS_TAG(extended, extended_size, INT_TAG);
 }
 
 /* Whether the package has written the value, as another kind than bytes. */
@@ -331,9 +338,10 @@ PyObject *json_read(state *state, const char *data, size_t size);
    not of a common kind, or an object that has no form. */
 bool cbor_write(text *text, PyObject *object, PyObject *tagged);
 
-/* The object that _cbor_read.loads reads, with the functions of _cbor_read.MAKERS. NULL without an
-   exception: not of a common kind, or bytes of no object. */
-PyObject *cbor_read(state *state, const char *data, size_t size, PyObject *makers);
+/* The object that _cbor_read.loads reads, with the functions of _cbor_read.MAKERS, and of
+   MAKERS_OF_TEXT. NULL without an exception: not of a common kind, or bytes of no object. */
+PyObject *cbor_read(state *state, const char *data, size_t size, PyObject *makers,
+                    PyObject *makers_of_text);
 
 /* A name of a dict's entry, of ASCII. Dicts of one program have few names: the state keeps the last
    one of each place, with its hash. */
@@ -341,6 +349,7 @@ PyObject *kept_name(state *state, unsigned place, const char *start, size_t leng
 
 /* See the words of module_methods. */
 PyObject *module_write(PyObject *module, PyObject *object);
-PyObject *module_read(PyObject *module, PyObject *arguments);
+PyObject *module_read_json(PyObject *module, PyObject *arguments);
+PyObject *module_read_cbor(PyObject *module, PyObject *arguments);
 
 #endif

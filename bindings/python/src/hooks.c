@@ -4,8 +4,6 @@
  * see hutch/_clock.py and hutch/_codec_hook.py. */
 #include "fast.h"
 
-#include <string.h>
-
 void let_go(void *context) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE gil = PyGILState_Ensure();

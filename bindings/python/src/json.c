@@ -1,7 +1,4 @@
 /* Values of JSON. Python's json module writes and reads the rare ones. */
-
-#include <string.h>
-
 #include "fast.h"
 
 /* A longer number is rare. */

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 #include <time.h>
 
 bool refuse(const fast *self) {

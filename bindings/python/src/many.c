@@ -57,16 +57,18 @@ static int add_put(fast *self, many *many, PyObject *name, PyObject *object, Py_
   value value;
   pair pair = {.at = 0, .index = index};
   if (!key_of_any(name, &key) || key.size > HUTCH_KEY_MAX) return 0;
-  if (PyBytes_CheckExact(object)) {
+  bool is_bytes = PyBytes_CheckExact(object);
+  if (is_bytes) {
+    value.owned = NULL;
     value.data = PyBytes_AsString(object);
     value.size = (size_t)PyBytes_Size(object);
     value.options = NULL;
-    pair.data = value.data;
+    text_begin(&value.text);
   } else if (!value_of(self, object, &value)) {
     return -1;
   }
   if (PyUnicode_CheckExact(name)) pair.key = key.data;
-  if (PyUnicode_CheckExact(object) && !value.owned) pair.data = value.data;
+  if (is_bytes || (PyUnicode_CheckExact(object) && !value.owned)) pair.data = value.data;
   pair.kind = kind_of(many, value.options);
   pair.at = many->room.size;
   pair.key_size = key.size;
@@ -76,7 +78,7 @@ static int add_put(fast *self, many *many, PyObject *name, PyObject *object, Py_
                       (!pair.data && !add(many, value.data, value.size))))
     result = -1;
   if (result == 1) many->pairs[many->count++] = pair;
-  if (!PyBytes_CheckExact(object)) value_end(&value);
+  value_end(&value);
   return result;
 }
 

@@ -1,7 +1,6 @@
 /* The type Memoized: a memoized function, whose hits are in C. hutch/_call_keys.py documents the
    keys of calls. */
 #include <stddef.h>
-#include <string.h>
 
 #include "fast.h"
 
@@ -36,9 +35,9 @@ typedef struct memoized {
   vectorcallfunc call;
   PyObject *dict, *weak;
   fast *cache;
-  PyObject *name;    /* a str, whose UTF-8 is start */
-  const char *start;
-  Py_ssize_t start_size;
+  PyObject *name;    /* a str, whose UTF-8 is prefix */
+  const char *prefix;
+  Py_ssize_t prefix_size;
   PyObject *ignored; /* NULL, or a frozenset of positions and names */
   PyObject *whole;   /* the function of Python that does a call of another kind */
   PyObject *load;    /* the function of Python that does a call whose result is not there */
@@ -180,7 +179,7 @@ static bool add_keywords(const memoized *self, text *text, size_t start, PyObjec
 /* The bytes of the key of a call. False: not of a common kind; no exception is set. */
 static bool call_key(const memoized *self, text *text, PyObject *const *arguments,
                      Py_ssize_t count, PyObject *names) {
-  if (!text_add(text, self->start, (size_t)self->start_size) || !text_add(text, "(", 1))
+  if (!text_add(text, self->prefix, (size_t)self->prefix_size) || !text_add(text, "(", 1))
     return false;
   size_t start = text->size;
   return add_positions(self, text, arguments, count) &&
@@ -242,9 +241,9 @@ static PyObject *memoized_new(PyTypeObject *type, PyObject *arguments, PyObject 
     PyErr_SetString(PyExc_TypeError, "not a cache");
     return NULL;
   }
-  Py_ssize_t start_size, count = PyObject_Size(ignored);
-  const char *start = PyUnicode_AsUTF8AndSize(name, &start_size);
-  if (!start || count < 0) return NULL;
+  Py_ssize_t prefix_size, count = PyObject_Size(ignored);
+  const char *prefix = PyUnicode_AsUTF8AndSize(name, &prefix_size);
+  if (!prefix || count < 0) return NULL;
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   memoized *self = (memoized *)allocate(type, 0);
   if (!self) return NULL;
@@ -253,8 +252,8 @@ static PyObject *memoized_new(PyTypeObject *type, PyObject *arguments, PyObject 
   self->cache = (fast *)cache;
   Py_INCREF(name);
   self->name = name;
-  self->start = start;
-  self->start_size = start_size;
+  self->prefix = prefix;
+  self->prefix_size = prefix_size;
   if (count > 0) {
     Py_INCREF(ignored);
     self->ignored = ignored;

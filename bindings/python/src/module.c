@@ -1,8 +1,6 @@
 /* The module hutch._fast and its state. See fast.h. */
 #include "fast.h"
 
-#include <string.h>
-
 hutch_dl hutch;
 
 static const char *const slow_names[SLOW] = {"get",         "__getitem__",  "set",  "__setitem__",
@@ -125,9 +123,11 @@ static PyMethodDef module_methods[] = {
      "The object of the accelerator with this number: (it,), or () in another interpreter."},
     {"write", module_write, METH_O,
      "The bytes of a value of JSON or CBOR, and its extended data; None: _codec is to write it."},
-    {"read", module_read, METH_VARARGS,
-     "read(data, makers, instead): the value of CBOR, or with None for makers of JSON; instead:\n"
-     "_codec and _cbor_read are to read it."},
+    {"read_json", module_read_json, METH_VARARGS,
+     "read_json(data, instead): the value of JSON; instead: _codec is to read it."},
+    {"read_cbor", module_read_cbor, METH_VARARGS,
+     "read_cbor(data, makers, makers_of_text, instead): the value of CBOR; instead: _cbor_read is\n"
+     "to read it."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,7 +3,6 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* So many entries are collected without the GIL, before their objects are made with it; or, where
    all of them are collected before that, between two looks for a signal. */
@@ -19,23 +18,12 @@ typedef struct head {
 
 /* The entries that a walk has collected: heads with their bytes, without gaps. */
 typedef struct page {
-  char *data;
-  size_t size, capacity;
+  text text;
   bool is_cut; /* there was no memory for the rest */
 } page;
 
 static void page_add(page *page, const void *data, size_t size) {
-  if (page->is_cut || size == 0) return;
-  if (size > page->capacity - page->size) {
-    size_t capacity = 2 * (page->size + size);
-    char *grown = realloc(page->data, capacity);
-    page->is_cut = !grown;
-    if (!grown) return;
-    page->data = grown;
-    page->capacity = capacity;
-  }
-  memcpy(page->data + page->size, data, size);
-  page->size += size;
+  if (size > 0 && !page->is_cut) page->is_cut = !text_add(&page->text, data, size);
 }
 
 /* Adds the next `most` entries to the page, or those that are left. Without the GIL.
@@ -64,27 +52,40 @@ static hutch_status collect(hutch_cursor *cursor, long wanted, Py_ssize_t most, 
   return HUTCH_OK;
 }
 
-/* The key of these bytes, as key_from_bytes has it, which is `others` for keys of no common kind.
-   NULL: an exception. */
-static PyObject *key_object(const char *data, Py_ssize_t size, PyObject *others) {
+/* A walk under way: what is left of it, and what it has collected. */
+typedef struct walk {
+  hutch_cursor *cursor;
+  hutch_status status;
+  page page;
+  PyObject *key_from_bytes; /* the function of _codec; NULL until a key of no common kind */
+} walk;
+
+/* The key of these bytes, as key_from_bytes has it. NULL: an exception. */
+static PyObject *key_object(walk *walk, const char *data, Py_ssize_t size) {
   unsigned char first = (unsigned char)*data;
   if (first < 0xfd) return PyUnicode_DecodeUTF8(data, size, "surrogateescape");
   if (first == 0xff) return PyBytes_FromStringAndSize(data + 1, size - 1);
-  return PyObject_CallFunction(others, "y#", data, size);
+  if (!walk->key_from_bytes) {
+    PyObject *codec = PyImport_ImportModule("hutch._codec");
+    if (codec) walk->key_from_bytes = PyObject_GetAttrString(codec, "key_from_bytes");
+    Py_XDECREF(codec);
+  }
+  if (!walk->key_from_bytes) return NULL;
+  return PyObject_CallFunction(walk->key_from_bytes, "y#", data, size);
 }
 
 /* Appends the keys of a page to a list, or pairs with what is wanted beside them. False: an
    exception. */
-static bool append_all(PyObject *list, const page *page, long wanted, PyObject *others) {
-  if (page->is_cut) {
+static bool append_all(PyObject *list, walk *walk, long wanted) {
+  if (walk->page.is_cut) {
     PyErr_NoMemory();
     return false;
   }
-  for (const char *at = page->data, *end = at + page->size; at < end;) {
+  for (const char *at = walk->page.text.data, *end = at + walk->page.text.size; at < end;) {
     head head;
     memcpy(&head, at, sizeof head);
     at += sizeof head;
-    PyObject *object = key_object(at, head.key_size, others);
+    PyObject *object = key_object(walk, at, head.key_size);
     at += head.key_size;
     uint64_t value_size = 0;
     if (wanted == WITH_SIZES) memcpy(&value_size, at, sizeof value_size);
@@ -100,16 +101,12 @@ static bool append_all(PyObject *list, const page *page, long wanted, PyObject *
   return true;
 }
 
-/* A walk under way: what is left of it, and what it has collected. */
-typedef struct walk {
-  hutch_cursor *cursor;
-  hutch_status status;
-  page page;
-} walk;
-
 /* False: an exception. In any case walk_end ends the walk. */
 static bool walk_begin(fast *self, bool is_ordered, unsigned long order, walk *walk) {
-  memset(walk, 0, sizeof *walk);
+  walk->cursor = NULL;
+  walk->key_from_bytes = NULL;
+  walk->page.is_cut = false;
+  text_begin(&walk->page.text);
   Py_BEGIN_ALLOW_THREADS
   walk->status = is_ordered
                      ? hutch.cursor_create_ordered(self->cache, (uint32_t)order, &walk->cursor)
@@ -130,29 +127,29 @@ static void walk_end(walk *walk) {
   Py_BEGIN_ALLOW_THREADS
   hutch.cursor_release(walk->cursor);
   Py_END_ALLOW_THREADS
-  free(walk->page.data);
+  text_end(&walk->page.text);
+  Py_XDECREF(walk->key_from_bytes);
 }
 
 PyObject *fast_all_keys(fast *self, PyObject *const *arguments, Py_ssize_t count) {
   if (!is_attached(self)) return NULL;
-  if (count < 3 || count > 4) {
-    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wanted, key_from_bytes, most=None)");
+  if (count < 2 || count > 3) {
+    PyErr_SetString(PyExc_TypeError, "_all_keys(order, wanted, most=None)");
     return NULL;
   }
   bool is_ordered = arguments[0] != Py_None;
   unsigned long order = is_ordered ? PyLong_AsUnsignedLong(arguments[0]) : 0;
   long wanted = PyErr_Occurred() ? KEYS_ALONE : PyLong_AsLong(arguments[1]);
   Py_ssize_t most = PY_SSIZE_T_MAX;
-  if (count == 4 && arguments[3] != Py_None) most = PyLong_AsSsize_t(arguments[3]);
+  if (count == 3 && arguments[2] != Py_None) most = PyLong_AsSsize_t(arguments[2]);
   PyObject *list = PyErr_Occurred() ? NULL : PyList_New(0);
   if (!list) return NULL;
   walk walk;
   bool is_good = walk_begin(self, is_ordered, order, &walk);
   while (is_good && walk.status == HUTCH_OK && most > 0) {
     Py_ssize_t next = most < TOGETHER ? most : TOGETHER;
-    walk.page.size = 0;
-    is_good = walk_on(self, wanted, next, &walk) &&
-              append_all(list, &walk.page, wanted, arguments[2]);
+    walk.page.text.size = 0;
+    is_good = walk_on(self, wanted, next, &walk) && append_all(list, &walk, wanted);
     most -= next;
   }
   walk_end(&walk);
@@ -180,15 +177,15 @@ static placed *in_order(const page *page, const char *form, size_t form_size, si
                         size_t *count) {
   size_t entries = 0;
   head head;
-  for (size_t at = 0; at < page->size; entries++) {
-    memcpy(&head, page->data + at, sizeof head);
+  for (size_t at = 0; at < page->text.size; entries++) {
+    memcpy(&head, page->text.data + at, sizeof head);
     at += sizeof head + head.key_size + head.extended_size;
   }
   placed *all = page->is_cut ? NULL : malloc((entries + 1) * sizeof *all);
   *count = 0;
-  for (size_t at = 0; all && at < page->size;) {
-    memcpy(&head, page->data + at, sizeof head);
-    const char *extended = page->data + at + sizeof head + head.key_size;
+  for (size_t at = 0; all && at < page->text.size;) {
+    memcpy(&head, page->text.data + at, sizeof head);
+    const char *extended = page->text.data + at + sizeof head + head.key_size;
     if (head.extended_size >= offset + sizeof(uint64_t) && head.extended_size >= form_size &&
         memcmp(extended, form, form_size) == 0) {
       all[*count].at = at;
@@ -201,16 +198,16 @@ static placed *in_order(const page *page, const char *form, size_t form_size, si
 }
 
 /* The keys and the numbers in this order. NULL: an exception. */
-static PyObject *keys_and_numbers(const page *page, const placed *all, size_t count,
-                                  PyObject *others) {
+static PyObject *keys_and_numbers(walk *walk, const placed *all, size_t count) {
   PyObject *keys = PyList_New(0), *numbers = PyList_New(0);
   bool is_good = keys && numbers;
   for (size_t i = 0; is_good && i < count; i++) {
     head head;
-    memcpy(&head, page->data + all[i].at, sizeof head);
-    PyObject *key = key_object(page->data + all[i].at + sizeof head, head.key_size, others);
+    const char *at = walk->page.text.data + all[i].at;
+    memcpy(&head, at, sizeof head);
+    PyObject *key = key_object(walk, at + sizeof head, head.key_size);
     PyObject *number = key ? PyLong_FromUnsignedLongLong(all[i].number) : NULL;
-    /* A list with places that are still NULL would be seen by `others`, through gc. */
+    /* A list with places that are still NULL would be seen by key_from_bytes, through gc. */
     is_good = key && number && PyList_Append(keys, key) == 0 &&
               PyList_Append(numbers, number) == 0;
     Py_XDECREF(key);
@@ -224,12 +221,12 @@ static PyObject *keys_and_numbers(const page *page, const placed *all, size_t co
 
 PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t count) {
   if (!is_attached(self)) return NULL;
-  Py_ssize_t offset = count == 3 ? PyLong_AsSsize_t(arguments[1]) : -1;
+  Py_ssize_t offset = count == 2 ? PyLong_AsSsize_t(arguments[1]) : -1;
   char *form = NULL;
   Py_ssize_t form_size = 0;
   if (offset < 0 || PyBytes_AsStringAndSize(arguments[0], &form, &form_size) < 0) {
     if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "_placed_keys(form, offset, key_from_bytes)");
+      PyErr_SetString(PyExc_TypeError, "_placed_keys(form, offset)");
     return NULL;
   }
   walk walk;
@@ -243,7 +240,7 @@ PyObject *fast_placed_keys(fast *self, PyObject *const *arguments, Py_ssize_t co
     Py_BEGIN_ALLOW_THREADS
     all = in_order(&walk.page, form, (size_t)form_size, (size_t)offset, &found);
     Py_END_ALLOW_THREADS
-    both = all ? keys_and_numbers(&walk.page, all, found, arguments[2]) : PyErr_NoMemory();
+    both = all ? keys_and_numbers(&walk, all, found) : PyErr_NoMemory();
     free(all);
   }
   walk_end(&walk);

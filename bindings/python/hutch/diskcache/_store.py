@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._cache import Cache as HutchCache
 from .._cache import _Once
-from .._codec import EXTENDED, SIZES, key_from_bytes
+from .._codec import EXTENDED, SIZES
 from .._limits import TierLimits
 from .._units import NO_LIMIT
 from ._accesses import Accesses
@@ -189,25 +189,22 @@ class Store:
     def _all(self, wanted: int) -> list[Any]:
         # Not of the disk's view, which looks for each key again.
         entries: Any = self.entries
-        found: list[Any] = entries._all_keys(None, wanted, key_from_bytes)
+        found: list[Any] = entries._all_keys(None, wanted)
         return found
 
     def first_keys(self, order: Order, most: int) -> list[HutchKey]:
         """The keys of the first entries in an order of hutch."""
         from .._walks import number_of
 
-        found: list[HutchKey] = self.disk._all_keys(
-            number_of(order, False), 0, key_from_bytes, most
-        )
+        found: list[HutchKey] = self.disk._all_keys(number_of(order, False), 0, most)
         return found
 
     def first(self, order: Order, reverse: bool, most: int) -> list[tuple[HutchKey, bytes]]:
         """The keys and the extended data of the first entries in an order of hutch."""
         from .._walks import number_of
 
-        found: list[tuple[HutchKey, bytes]] = self.disk._all_keys(
-            number_of(order, reverse), EXTENDED, key_from_bytes, most
-        )
+        number = number_of(order, reverse)
+        found: list[tuple[HutchKey, bytes]] = self.disk._all_keys(number, EXTENDED, most)
         return found
 
     def fields_of(self, name: HutchKey) -> list[Fields]:
@@ -230,9 +227,7 @@ class Store:
     def placed(self) -> tuple[list[HutchKey], list[int]]:
         """The keys of all entries of this module by their places, and the places."""
         entries: Any = self.entries
-        found: tuple[list[HutchKey], list[int]] = entries._placed_keys(
-            FORM, PLACE_AT, key_from_bytes
-        )
+        found: tuple[list[HutchKey], list[int]] = entries._placed_keys(FORM, PLACE_AT)
         return found
 
     def clear(self) -> int:
