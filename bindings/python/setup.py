@@ -24,6 +24,12 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1] if len(HERE.parents) > 1 else HERE
+IS_CHECKOUT = (CHECKOUT / "include" / "hutch.h").is_file()
+# Those of a source distribution are within it.
+HEADERS = [HERE / "src" / "include"]
+if IS_CHECKOUT:
+    HEADERS = [CHECKOUT / "include", CHECKOUT / "bindings" / "c"]
 SONAME = "libhutch.so.0"
 
 REMEDY = f"""
@@ -42,10 +48,8 @@ def library_inside() -> Path | None:
         if not path.is_file():
             raise SystemExit(f"HUTCH_LIBRARY is {chosen}, which is no file")
         return path.resolve()
-    if len(HERE.parents) > 1 and (HERE.parents[1] / "include" / "hutch.h").is_file():
-        built = HERE.parents[1] / "build" / "libhutch.so"
-        if built.is_file():
-            return built.resolve()
+    if IS_CHECKOUT and (CHECKOUT / "build" / "libhutch.so").is_file():
+        return (CHECKOUT / "build" / "libhutch.so").resolve()
     try:
         ctypes.CDLL(SONAME)
     except OSError:
@@ -105,12 +109,6 @@ class Sdist(sdist):
                 shutil.copy(header, target)
 
 
-CHECKOUT = HERE.parents[1] if len(HERE.parents) > 1 else HERE
-HEADERS = [HERE / "src" / "include"]
-if (CHECKOUT / "include" / "hutch.h").is_file():
-    HEADERS = [CHECKOUT / "include", CHECKOUT / "bindings" / "c"]
-
-
 SOURCES = sorted(path.name for path in (HERE / "src").glob("*.c"))
 
 setup(
@@ -120,7 +118,7 @@ setup(
         Extension(
             "hutch._fast",
             [f"src/{name}" for name in SOURCES],
-            depends=["src/fast.h"],
+            depends=["src/fast.h", *(str(each) for path in HEADERS for each in path.glob("*.h"))],
             include_dirs=list(map(str, HEADERS)),
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fno-plt", "-fvisibility=hidden"],
             extra_link_args=["-Wl,-s"],

@@ -8,7 +8,7 @@ if the environment variable HUTCH_PURE is set.
 
 libhutch may be, in the order in which the package looks:
 1. the file that the environment variable HUTCH_LIBRARY names, and no other;
-2. a libhutch.so beside this package, as a wheel carries it;
+2. a libhutch.so, as a wheel carries it, or a libhutch.so.0 beside this package;
 3. build/libhutch.so of the checkout that this package is part of;
 4. what the system's loader knows as libhutch.so.0.
 """
