@@ -222,6 +222,48 @@ TEST(a_stopped_process_costs_writers_their_patience_and_readers_nothing) {
   run_threads(2, wait_for_stopped, NULL);
 }
 
+/* How a process comes to an end whose write has failed. */
+enum { PUT_CLOSE, CLEAR_CLOSE, PUT_FLUSH, PUT_CLOSE_BUSY, ENDS };
+
+static void end_after_failure(void *context, int way) {
+  (void)context;
+  char name[2] = {(char)('0' + way), 0};
+  path directory = scratch(name);
+  hutch_options options = log_options();
+  /* No maintenance comes before the end. */
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "key", "old"));
+  process other = start_process("has_it_open", directory.text);
+  await_ready(&other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  atomic_store(word, 99 << 8 | 2);
+  if (way == CLEAR_CLOSE) CHECK_STATUS(HUTCH_BUSY, hutch_clear(cache));
+  else CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "new"));
+  if (way != PUT_CLOSE_BUSY) atomic_store(word, 0);
+  if (way == PUT_FLUSH) {
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_EQUAL(1, count_of(disk));
+    CHECK_OK(hutch_flush(cache));
+    CHECK_EQUAL(0, count_of(disk));
+    hutch_cache_release(disk);
+  }
+  CHECK_STATUS(way == PUT_CLOSE_BUSY ? HUTCH_IO : HUTCH_OK, hutch_close(cache));
+  atomic_store(word, 0);
+  cache = open_cache(directory.text, &options);
+  if (way == PUT_CLOSE_BUSY) CHECK_TEXT(cache, "key", "old");
+  else CHECK_MISSING(cache, "key");
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(0, end_process(&other));
+}
+
+/* What a failed write was to replace or remove is removed before the end, which fails if it cannot
+   be: an end that says that it was clean brings no older value back. They wait side by side. */
+TEST(an_older_value_than_that_of_a_failed_write_does_not_outlive_the_session) {
+  run_threads(ENDS, end_after_failure, NULL);
+}
+
 /* The lock's word while this thread waits for its holder, and after how many waits the holder lets
    go of it. The library waits by this function, which the dynamic linker finds here first. */
 static _Thread_local struct {

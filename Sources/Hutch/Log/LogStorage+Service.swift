@@ -58,16 +58,21 @@ extension LogStorage {
   func close(lastVersion: UInt64) -> Failure? {
     guard let store, !belongsToParent else { return nil }
     defer { forgetStores() }
-    // A store that is out of service stays so.
-    if isUp { look() }
+    var failure: Failure?
+    do throws(Failure) {
+      // A store that is out of service stays so.
+      if isUp { look() }
+      _ = try serving()
+      // Else the next opening would find what a write that failed was to replace.
+      try dropBars()
+    } catch {
+      failure = error
+    }
     endFiles(store)
-    let wasUp = isUp
-    let failure = store.close()
+    failure = store.close() ?? failure
     // Of a cache that has been removed, meanwhile too, there is nothing that could be ended.
     if store.directory.hasLost(LogStore.indexName) { return nil }
-    let words: StaticString = "closed, but the end was not clean"
-    if let failure { return failure.with(.io, words) }
-    return wasUp ? nil : service.failure.with(.io, words)
+    return failure?.with(.io, "closed, but the end was not clean")
   }
 
   // MARK: a fork

@@ -75,6 +75,7 @@ extension LogStorage {
   /// Each write has committed, and access times are where they belong.
   func flush() throws(Failure) {
     look()
+    try dropBars()
     doOwedWork(waits: true)
     let store = try serving()
     if store.isDurable { try store.makeDurable() }
