@@ -24,7 +24,7 @@ extension DiskTier {
     unlink("manifest.sqlite-journal")
     unlink(ManifestFile.name)
     // No other file that has the name meanwhile.
-    if lock.belongs(to: directory) { _ = Files.unlink(WriterLock.name, at: at) }
+    if lock.belongs(to: directory) { _ = Files.unlink(Files.path(LockFile.name), at: at) }
     try directory.removeIfEmpty()
     return true
   }

@@ -67,16 +67,11 @@ extension DiskTier {
     case .foreign:
       throw Failure(.badDirectory, "manifest.sqlite in the directory is not a cache's")
     case .unreadable:
-      guard WriterLock.isIn(directory) else {
+      guard LockFile.isIn(directory) else {
         throw Failure(.badDirectory, "manifest.sqlite in the directory is not a cache's")
       }
     case .absent:
-      if options.allowsNonempty || WriterLock.isIn(directory) { break }
-      // Another process that opens the directory meanwhile makes the lock file first: where
-      // anything of its is seen, so is that.
-      guard try directory.isEmpty || WriterLock.isIn(directory) else {
-        throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
-      }
+      if !options.allowsNonempty { try LockFile.checkHasNoOthers(directory) }
     case .ours:
       break
     }

@@ -1,10 +1,9 @@
 import CSystem
 
 /// The lock that says which openings a directory has, and which of them may write: locks of open
-/// file descriptions on bytes of the file `hutch.lock`. The file is the first thing that the
-/// library makes in a directory, so a directory that has it is a cache's, whatever has become of
-/// the manifest. Unlike SQLite's own, these locks are not dropped when the process closes another
-/// descriptor of the file, and the kernel gives them up when the process dies.
+/// file descriptions on bytes of the file `hutch.lock` (LockFile). Unlike SQLite's own, these locks
+/// are not dropped when the process closes another descriptor of the file, and the kernel gives
+/// them up when the process dies.
 ///
 ///     byte         locked                        for
 ///     0  turn      for writing                   one transaction or checkpoint
@@ -49,8 +48,6 @@ final class WriterLock {
   /// descriptor is the same open file and would keep the locks beyond their owner.
   var descriptors: (file: Int32, door: Int32) { (file.number, door.number) }
 
-  static var name: Files.Path { Files.path("hutch.lock") }
-
   private init(_ file: consuming Descriptor, _ door: consuming Descriptor) {
     self.file = file
     self.door = door
@@ -58,19 +55,7 @@ final class WriterLock {
 
   /// Delegates: see Copying.
   convenience init(_ directory: Directory) throws(Failure) {
-    self.init(try WriterLock.open(directory, O_CREAT), try WriterLock.open(directory, 0))
-  }
-
-  private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Descriptor {
-    try Files.openRegular(
-      name, at: directory.descriptor, flags, "cannot open the lock file",
-      foreign: "hutch.lock in the directory is not a cache's")
-  }
-
-  /// True if a directory has the file.
-  static func isIn(_ directory: Directory) -> Bool {
-    guard let status = Files.status(name, at: directory.descriptor) else { return false }
-    return status.isRegular
+    self.init(try LockFile.open(directory), try LockFile.open(directory, 0))
   }
 
   /// The locks are given up, and not only closed: a process that has just been forked may not have
@@ -155,7 +140,7 @@ final class WriterLock {
   /// the same process would find the door closed.
   func belongs(to directory: Directory) -> Bool {
     guard let own = Files.status(of: file.number),
-      let there = Files.status(WriterLock.name, at: directory.descriptor)
+      let there = LockFile.status(in: directory)
     else { return false }
     return own.identity == there.identity
   }
@@ -171,7 +156,7 @@ final class WriterLock {
   /// The open file of a child that is about to be forked, with its presence. The caller has the
   /// turn, and closes the file.
   func makeForChild(_ directory: Directory) throws(Failure) -> Int32 {
-    let made = try WriterLock.open(directory, 0)
+    let made = try LockFile.open(directory, 0)
     guard belongs(to: directory),
       hutch_ofd_lock_byte(made.number, Int16(F_RDLCK), Byte.presence) == 0
     else { throw .system("cannot lock the directory") }

@@ -40,7 +40,6 @@ final class LogCheckpoint {
     /// Of a recovery's own checkpoint, and of those before its entries have their slots: as in the
     /// index.
     static let certainFrom = 26
-    static let count = 27
   }
 
   static let name = LeftOvers.checkpoint
@@ -48,8 +47,10 @@ final class LogCheckpoint {
   private static let magic: UInt64 = 0x6B68_6368_6374_7568
   private static let placeSize = 1 << 20
 
-  /// `At.count` words.
-  private var head = InlineArray<27, UInt64>(repeating: 0)
+  private typealias Head = InlineArray<27, UInt64>
+
+  /// The words of `At`.
+  private var head = Head(repeating: 0)
   private var seats = GrowingArray<UInt64>()
 
   init() { self[At.magic] = LogCheckpoint.magic }
@@ -67,7 +68,7 @@ final class LogCheckpoint {
 
   func add(_ seat: SeatWord) throws(Failure) { try seats.append(seat.bits) }
 
-  private static let headSize = At.count * 8
+  static let headSize = MemoryLayout<Head>.size
   private var seatBytes: UnsafeMutableRawBufferPointer {
     UnsafeMutableRawBufferPointer(seats.elements)
   }
@@ -84,11 +85,21 @@ final class LogCheckpoint {
   /// later: another program may be removing the directory. If that fails, no checkpoint can be
   /// written.
   static func makeFile(in directory: Directory) {
-    if let number = Files.openBeneath(
-      Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
-    {
-      _ = Descriptor(owning: number)
+    _ = try? open(in: directory, O_RDWR | O_CREAT)
+  }
+
+  /// Nil: there is no file.
+  private static func open(
+    in directory: Directory, _ flags: Int32
+  ) throws(Failure) -> Descriptor? {
+    guard
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, flags | O_NONBLOCK)
+    else {
+      if Files.isMissing { return nil }
+      throw .opening("cannot open the checkpoint")
     }
+    return Descriptor(owning: number)
   }
 
   /// Writes the checkpoint to its place, and waits until it is on the disk. `isFirst`: perhaps the
@@ -97,15 +108,10 @@ final class LogCheckpoint {
   func write(in directory: Directory, isFirst: Bool) throws(Failure) {
     self[At.seats] = self[At.seats] & ~0xFFFF_FFFF | UInt64(seatCount)
     self[At.check] = sum
-    guard
-      let number = Files.openBeneath(
-        Files.path(LogCheckpoint.name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
-    else {
-      guard hutch_errno() == ENOENT else { throw .opening("cannot open the checkpoint") }
+    guard let file = try LogCheckpoint.open(in: directory, O_RDWR) else {
       throw Failure(.tierDown, "hutch-checkpoint is not in the directory")
     }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number) else {
+    guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at the checkpoint")
     }
     // Or the file was removed, and an opening has made it anew.
@@ -142,14 +148,7 @@ final class LogCheckpoint {
 
   /// From here on no checkpoint counts, also after a loss of power.
   static func void(in directory: Directory) throws(Failure) {
-    guard
-      let number = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
-    else {
-      if hutch_errno() == ENOENT { return }
-      throw .opening("cannot open the checkpoint")
-    }
-    let file = Descriptor(owning: number)
+    guard let file = try open(in: directory, O_RDWR) else { return }
     var none: UInt64 = 0
     for place in 0..<2 {
       guard
@@ -163,17 +162,9 @@ final class LogCheckpoint {
 
   /// The newest checkpoint of a log; nil: there is none that counts.
   static func read(in directory: Directory, log: FileStatus) throws(Failure) -> LogCheckpoint? {
-    guard
-      let number = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
-    else {
-      if Files.isMissing { return nil }
-      throw .opening("cannot open the checkpoint")
-    }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), status.isRegular else {
-      return nil
-    }
+    guard let file = try open(in: directory, O_RDONLY),
+      let status = Files.status(of: file.number), status.isRegular
+    else { return nil }
     let first = try read(file.number, place: 0)
     let second = try read(file.number, place: 1)
     let inode = log.identity.inode

@@ -23,7 +23,8 @@ import Synchronization
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.
 ///
 /// Three kinds of entries are records of the store's own, for a reader of the log without the index
-/// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
+/// (LogStore+Streams, +Checkpoint). No slot names them, but for the first kind while an index is
+/// being made.
 ///
 ///     removal    its key was removed: older entries of it are none. It has no value. Where there
 ///                was no room for such a record, or a walk has removed an expired entry, the entry
@@ -31,9 +32,9 @@ import Synchronization
 ///     beginning  the first entry of a segment. Its key is the address at which the entries of the
 ///                segment before end, its value the floor at that time; 8 bytes each. In the stream
 ///                of kept entries the key is 0
-///     passed      how far the cleaner had come: to the address that is its key among the new
-///                 entries, and to its value among the kept ones. What lies below was evicted,
-///                 moved or dead
+///     passed     how far the cleaner had come: to the address that is its key among the new
+///                entries, and to its value among the kept ones. What lies below was evicted,
+///                moved or dead
 ///
 /// In the stream of kept entries a unit follows each copy, for a reader of the log without the
 /// index:

@@ -105,7 +105,7 @@ extension LogStore {
   /// Every entry loses its content file.
   func loseAllFiles() {
     eachPage { page in
-      for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+      for i in 0..<LogPages.slots {
         let word = SlotWord(SharedWords.load(page.base + i * 8))
         guard word.names, let seat = seat(of: word.address), let entry = entry(seat, word.address)
         else { continue }

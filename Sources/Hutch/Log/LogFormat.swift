@@ -7,7 +7,7 @@ enum IndexAt {
   /// The four secrets of the keys' hash.
   static let secrets = 16
   /// The device and the inodes of the files: copies of the files are another store
-  /// (`LogStore.open`).
+  /// (`LogStore.isUsable`).
   static let device = 48
   static let indexInode = 56
   static let logInode = 64

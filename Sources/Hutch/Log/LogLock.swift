@@ -130,6 +130,6 @@ struct LogLock {
     guard taken else { return false }
     RedoRecord.complete(words, limit: length)
     LogMarks(words).complete()
-    return taken
+    return true
   }
 }

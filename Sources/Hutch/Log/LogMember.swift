@@ -41,8 +41,6 @@ final class LogMember {
   /// and given up by `LogStorage.endEarlier`, which keeps those from running that look at it.
   var earlier: LogMember?
 
-  static let name: StaticString = "hutch.lock"
-
   private init(_ file: consuming Descriptor, _ common: consuming Descriptor) {
     self.file = file
     self.common = common
@@ -50,21 +48,7 @@ final class LogMember {
 
   /// Delegates: see Copying.
   convenience init(_ directory: Directory) throws(Failure) {
-    self.init(try LogMember.open(directory), try LogMember.open(directory))
-  }
-
-  private static func open(_ directory: Directory) throws(Failure) -> Descriptor {
-    try Files.openRegular(
-      Files.path(name), at: directory.descriptor, O_CREAT, "cannot open the lock file",
-      foreign: "hutch.lock in the directory is not a cache's")
-  }
-
-  /// True if a directory has the lock file, and so is a cache's.
-  static func isIn(_ directory: Directory) -> Bool {
-    guard let status = Files.status(Files.path(name), at: directory.descriptor) else {
-      return false
-    }
-    return status.isRegular
+    self.init(try LockFile.open(directory), try LockFile.open(directory))
   }
 
   /// A member that keeps others from opening and closing the directory. Everything that an opening
@@ -81,7 +65,7 @@ final class LogMember {
 
   /// True if both open files are the lock file that is in the directory now.
   private func isCurrent(_ directory: Directory) -> Bool {
-    guard let there = Files.status(Files.path(LogMember.name), at: directory.descriptor),
+    guard let there = LockFile.status(in: directory),
       let own = Files.status(of: file.number), let second = Files.status(of: common.number)
     else { return false }
     return own.identity == there.identity && second.identity == there.identity
@@ -90,16 +74,12 @@ final class LogMember {
   /// Keeps others from opening and closing the directory. It is waited for.
   func beginOpening() throws(Failure) { try take(LogMember.opening) }
 
-  func tryOpening() -> Bool {
-    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.opening) == 0
-  }
+  func tryOpening() -> Bool { tryTake(LogMember.opening) }
 
   func endOpening() { give(LogMember.opening) }
 
   /// Keeps other processes from writing a checkpoint. False: one of them does.
-  func tryCheckpoint() -> Bool {
-    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.checkpoint) == 0
-  }
+  func tryCheckpoint() -> Bool { tryTake(LogMember.checkpoint) }
 
   func endCheckpoint() { give(LogMember.checkpoint) }
 
@@ -110,11 +90,16 @@ final class LogMember {
 
   private func take(_ byte: Int64) throws(Failure) {
     let end = Deadline.forAnotherProcess
-    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), byte) != 0 {
+    while !tryTake(byte) {
       try Directory.checkIsLocked()
       if end.hasPassed { throw Failure(.busy, "another process has the directory open") }
       usleep(200)
     }
+  }
+
+  @inline(never)
+  private func tryTake(_ byte: Int64) -> Bool {
+    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), byte) == 0
   }
 
   @inline(never)
@@ -177,10 +162,7 @@ final class LogMember {
   }
 
   private func takeNumber() throws(Failure) {
-    for candidate in 1...LogMember.most
-    where hutch_ofd_lock_byte(
-      file.number, Int16(F_WRLCK), LogMember.members + Int64(candidate)) == 0
-    {
+    for candidate in 1...LogMember.most where tryTake(LogMember.members + Int64(candidate)) {
       number = candidate
       return
     }

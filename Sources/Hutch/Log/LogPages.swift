@@ -7,6 +7,7 @@ enum LogPages {
   static let lineSize = 64
   static let bucketSlots = 8
   static let buckets = pageSize / lineSize
+  static let slots = buckets * bucketSlots
   /// How many buckets a lookup looks through.
   static let window = 4
   /// A bucket with so many ghosts gives one up before the next bucket is looked at.
@@ -131,15 +132,27 @@ extension LogStore {
     return deadSlot(page, hash)
   }
 
-  /// A slot that names an entry which went with its segment.
+  /// A slot that names an entry which went with its segment. No slot of these buckets is unused.
   private func deadSlot(_ page: SlotPage, _ hash: UInt64) -> FreeSlot? {
+    firstSlot(page, hash) { $0.names && seat(of: $0.address) == nil }.map { FreeSlot(slot: $0) }
+  }
+
+  /// The first slot that is wanted of those in which a key's may be. As every lookup it does not go
+  /// beyond a bucket with an unused slot.
+  @inline(__always)
+  func firstSlot(
+    _ page: SlotPage, _ hash: UInt64, where isWanted: (SlotWord) -> Bool
+  ) -> UnsafeMutableRawPointer? {
     for offset in 0..<LogPages.window {
       let line =
         page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      var isLast = false
       for i in 0..<LogPages.bucketSlots {
         let word = SlotWord(SharedWords.load(line + i * 8))
-        if word.names && seat(of: word.address) == nil { return FreeSlot(slot: line + i * 8) }
+        if isWanted(word) { return line + i * 8 }
+        isLast = isLast || word == .unused
       }
+      if isLast { break }
     }
     return nil
   }
@@ -174,22 +187,12 @@ extension LogStore {
     return .unused
   }
 
-  /// The slot that names the entry at an address; nil: none does, and the entry is dead. As every
-  /// lookup it does not go beyond a bucket with an unused slot.
+  /// The slot that names the entry at an address; nil: none does, and the entry is dead.
   func slot(of entry: LogEntry.Head, _ hash: UInt64) -> (UnsafeMutableRawPointer, SlotPage)? {
-    guard let page = page(for: hash) else { return nil }
-    for offset in 0..<LogPages.window {
-      let line =
-        page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
-      var isLast = false
-      for i in 0..<LogPages.bucketSlots {
-        let slot = SlotWord(SharedWords.load(line + i * 8))
-        if slot.address == entry.address && !slot.isGhost { return (line + i * 8, page) }
-        isLast = isLast || slot == .unused
-      }
-      if isLast { break }
-    }
-    return nil
+    guard let page = page(for: hash),
+      let slot = firstSlot(page, hash, where: { $0.address == entry.address && !$0.isGhost })
+    else { return nil }
+    return (slot, page)
   }
 
   /// Divides a page: half of its keys have a page of their own afterwards.
@@ -282,10 +285,9 @@ extension LogStore {
   /// Fills two pages with the slots of one, without the dead ones. Small entries are prefetched
   /// first; large ones each have pages of their own.
   private func distribute(_ page: SlotPage, _ first: Int, _ second: Int) throws(Failure) {
-    let all = LogPages.buckets * LogPages.bucketSlots
     let isFar = live / LogPages.farSize > count
     if !isFar { prefetchEntries(of: page) }
-    for i in 0..<all {
+    for i in 0..<LogPages.slots {
       let slot = SlotWord(SharedWords.load(page.base + i * 8))
       guard slot.names, let seat = seat(of: slot.address),
         let hash = hashOfEntry(at: slot.address, seat, isFar: isFar)
@@ -299,7 +301,7 @@ extension LogStore {
 
   /// The entries of a page lie all over the log.
   func prefetchEntries(of page: SlotPage) {
-    for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+    for i in 0..<LogPages.slots {
       let address = SlotWord(SharedWords.load(page.base + i * 8)).address
       if let seat = seat(of: address) { hutch_prefetch(memory(seat, address)) }
     }

@@ -5,9 +5,9 @@ import Synchronization
 /// that value is removed, no read of this process finds it. Reads of other processes do.
 ///
 /// A write fails while the store is out of service, and while a process that is stopped has the
-/// directory's lock. The next write drops the bars first, as do maintenance, a flush and the end: it
-/// removes each key's entry, unless that entry is newer than the write that failed. If there are
-/// more than `Bars.most`, every key is barred, and the drop clears the store.
+/// directory's lock. The next write drops the bars first, as do maintenance, a flush and the end:
+/// it removes each key's entry, unless that entry is newer than the write that failed. If there
+/// are more than `Bars.most`, every key is barred, and the drop clears the store.
 ///
 /// A drop removes the entries with no lock but `serviceLock`. The bars stay until it has ended, so
 /// a drop that fails leaves them as they were. A bar that begins during a drop has a higher number

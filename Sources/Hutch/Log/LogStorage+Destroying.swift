@@ -19,7 +19,7 @@ extension LogStorage {
     unlink(LogStore.indexName)
     unlink(LogStore.logName)
     unlink(LogStub.name)
-    unlink(LogMember.name)
+    unlink(LockFile.name)
     try directory.removeIfEmpty()
     return true
   }

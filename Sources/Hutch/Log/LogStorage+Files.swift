@@ -28,7 +28,7 @@ extension LogStorage: FileStorage {
   var files: (any FileStorage)? { self }
 
   /// The largest value in the log, unless a caller has chosen.
-  private static let threshold = 1 << 20
+  private static let defaultThreshold = 1 << 20
 
   /// A value that has no room as a file, whatever is evicted, goes into the log if it fits there.
   func keepsInFile(_ size: Int) -> Bool {
@@ -39,7 +39,8 @@ extension LogStorage: FileStorage {
   }
 
   var threshold: Int {
-    options.chosen.contains(.inlineThreshold) ? options.inlineThreshold : LogStorage.threshold
+    options.chosen.contains(.inlineThreshold)
+      ? options.inlineThreshold : LogStorage.defaultThreshold
   }
 
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
@@ -69,14 +70,10 @@ extension LogStorage: FileStorage {
   /// that is to be stored has been written.
   private func keepsFree() -> Bool {
     guard let store = live else { return true }
-    let least = Int64(clamping: store.limits.minFree)
-    func missing() -> Int64 {
-      guard let space = Files.space(of: store.directory.descriptor) else { return 0 }
-      return max(0, least - space.free)
-    }
-    if least == 0 || missing() == 0 { return true }
-    makeRoom(Int(missing()))
-    return missing() == 0
+    let missing = store.missingFree()
+    if missing == 0 { return true }
+    makeRoom(Int(clamping: missing))
+    return store.missingFree() == 0
   }
 
   func filePlace() throws(Failure) -> FilePlace {

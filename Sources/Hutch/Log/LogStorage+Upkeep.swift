@@ -251,10 +251,9 @@ extension LogStorage {
   /// Gives a segment, or as much in content files, back to the file system if that has less free
   /// space than the limits ask for.
   private func keepFree(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
-    let least = store.limits.minFree
     // What waits to be given back is not free yet.
-    guard least > 0, !store.hasWaitingPlaces, let space = Files.space(of: store.logFile.number),
-      UInt64(clamping: space.free) < least, store.segmentCount > 2 || store.files > 0
+    guard !store.hasWaitingPlaces, store.segmentCount > 2 || store.files > 0,
+      store.missingFree() > 0
     else { return false }
     let target = max(store.leastTaken, store.taken(without: UInt64(store.segmentSize)))
     return try store.locked { () throws(Failure) in

@@ -66,7 +66,6 @@ extension LogStorage {
     var log = LogWrite(.put, key, hash)
     log.times = record
     log.value = value
-    log.yieldsToNewer = false
     log.wantsMark = false
     return carryOutAtOnce(&log, record.version, at: time)
   }
@@ -129,9 +128,6 @@ extension LogStorage {
     log.counterHash = write.hash
     log.condition = write.condition
     log.copy = write.copy
-    // A process draws the versions of a key's writes and submits the writes in one order. Of the
-    // writes of two processes the one that comes later stays.
-    log.yieldsToNewer = false
     let file = kind == .put ? write.form?.file : nil
     if kind == .put {
       log.entry = entry

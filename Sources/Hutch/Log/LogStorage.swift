@@ -87,7 +87,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let stateLock = Lock()
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock = Lock()
-  /// Protects `sweep`, `readers` and `rebuilding` of each store.
+  /// Protects `sweep`, `readers`, `rebuilding` and `linesBefore` of each store.
   let sweepLock = Lock()
   /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
   /// byte, which the process's threads cannot keep from each other.
@@ -145,11 +145,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     case .absent:
       if options.allowsNonempty { break }
-      // Another process that opens the directory meanwhile makes the lock file first. So the lock
-      // file is looked for after the other files.
-      guard try directory.isEmpty || LogMember.isIn(directory) else {
-        throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
-      }
+      try LockFile.checkHasNoOthers(directory)
     }
     let earlier = stateLock.withLock { newest?.member }
     let store = try LogStore.open(

@@ -60,7 +60,7 @@ extension LogStore {
     let sums = units.elements
     eachPage { page in
       prefetchEntries(of: page)
-      for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+      for i in 0..<LogPages.slots {
         let slot = page.base + i * 8
         let word = SlotWord(SharedWords.load(slot))
         guard word.names, let seat = seat(of: word.address) else { continue }

@@ -125,9 +125,7 @@ extension LogStore {
     do throws(Failure) {
       try whileNoneIsWritten { () throws(Failure) in
         if isDurable {
-          let checkpoint = LogCheckpoint()
-          try fill(checkpoint)
-          try finish(checkpoint)
+          try writeCheckpointNow()
         } else if words.load(IndexAt.durable) != 0 {
           // First of all the next checkpoint has something new to say, whatever a kill leaves.
           words.store(IndexAt.durableEnd, 0)
@@ -154,6 +152,13 @@ extension LogStore {
     while !beginCheckpoint() { try LogStore.awaitCheckpoint(until: end) }
     defer { endCheckpoint() }
     try body()
+  }
+
+  /// Writes a checkpoint. The lock is held, and nothing else writes one.
+  func writeCheckpointNow() throws(Failure) {
+    let checkpoint = LogCheckpoint()
+    try fill(checkpoint)
+    try finish(checkpoint)
   }
 
   /// Notes the state of the log. The lock is held.

@@ -223,7 +223,7 @@ extension LogStore {
   private func named(after position: LogAddress, before end: LogAddress) -> LogAddress? {
     var first = end
     eachPage { page in
-      for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+      for i in 0..<LogPages.slots {
         let word = SlotWord(SharedWords.load(page.base + i * 8))
         if word.names, word.address > position { first = min(first, word.address) }
       }

@@ -162,10 +162,7 @@ extension LogStore {
     if !needsSegmentsReleased { return }
     try whileNoneIsWritten { () throws(Failure) in
       // Perhaps the one that was waited for does not need it.
-      if !needsSegmentsReleased { return }
-      let checkpoint = LogCheckpoint()
-      try fill(checkpoint)
-      try finish(checkpoint)
+      if needsSegmentsReleased { try writeCheckpointNow() }
     }
   }
 

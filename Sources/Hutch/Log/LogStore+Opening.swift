@@ -40,7 +40,6 @@ extension LogStore {
     }
     let counting = if let counters { counters } else { try StorageCounters() }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counting)
-    store.noteNoReaders()
     if isSole { store.reachAlone() } else { try store.reachWithOthers() }
     LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }

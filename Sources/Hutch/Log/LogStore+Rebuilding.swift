@@ -236,19 +236,13 @@ extension LogStore {
   /// Whether a slot names an entry of a key, or the record of its removal.
   private func hasSlot(_ key: Bytes, _ hash: UInt64) -> Bool {
     guard let page = page(for: hash) else { return false }
-    for offset in 0..<LogPages.window {
-      let line = page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
-      var isLast = false
-      for i in 0..<LogPages.bucketSlots {
-        let word = SlotWord(SharedWords.load(line + i * 8))
-        if word == .unused { isLast = true }
-        if word.hasTag(of: hash), word.names, let seat = seat(of: word.address),
-          let entry = entry(seat, word.address), entry.key.hasSameBytes(as: key)
-        { return true }
-      }
-      if isLast { break }
+    let slot = firstSlot(page, hash) { word in
+      guard word.hasTag(of: hash), word.names, let seat = seat(of: word.address),
+        let entry = entry(seat, word.address)
+      else { return false }
+      return entry.key.hasSameBytes(as: key)
     }
-    return false
+    return slot != nil
   }
 
   /// The kept segment before `number` is next.

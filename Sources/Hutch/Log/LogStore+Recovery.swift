@@ -95,9 +95,7 @@ extension LogStore {
     }
     readOn(&tail, from: checkpoint, found)
     try seat(found, from: checkpoint, tail, next: next)
-    let opening = LogCheckpoint()
-    try fill(opening)
-    try finish(opening)
+    try writeCheckpointNow()
     words.store(IndexAt.recovering, 0)
     if !isRebuilding { endRebuilding() }
     giveBackUnused(of: places)

@@ -162,15 +162,20 @@ extension LogStore {
     guard place < mostPlaces else {
       throw Failure(.noSpace, "the log has as many segments as it can have")
     }
-    let minFree = words.load(IndexAt.limits + 40)
-    if minFree > 0, let space = Files.space(of: logFile.number),
-      UInt64(clamping: space.free - Int64(segmentSize)) < minFree
-    {
+    guard missingFree(beside: segmentSize) == 0 else {
       throw Failure(.noSpace, "the file system has less free than is to stay free")
     }
     try Files.reserve(logFile.number, place &<< segmentShift, segmentSize)
     CrashPoint.pass()
     return place
+  }
+
+  /// How much less the file system has free, without so many bytes, than is to stay free.
+  @inline(never)
+  func missingFree(beside bytes: Int = 0) -> UInt64 {
+    let least = words.load(IndexAt.limits + 40)
+    guard least > 0, let space = Files.space(of: directory.descriptor) else { return 0 }
+    return least - min(least, UInt64(clamping: space.free - Int64(bytes)))
   }
 
   /// A place that no segment has. There is no spare segment.

@@ -94,7 +94,7 @@ extension LogStore {
     _ page: SlotPage, from place: LogPlace, into found: inout WalkPage
   ) throws(Failure) {
     prefetchEntries(of: page)
-    for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+    for i in 0..<LogPages.slots {
       while true {
         let word = SlotWord(SharedWords.load(page.base + i * 8))
         guard word.names, let seat = seat(of: word.address) else { break }

@@ -22,14 +22,12 @@ struct LogWrite {
   var copy: StoreWrite.Copy?
   /// The hash that leads to the key's counter (LogShared).
   var counterHash: UInt64
-  /// True: a put with an older version than the entry that is there is not carried out.
-  var yieldsToNewer = true
   /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing, unless a
   /// loss of power or other ages might bring one back.
   var isOfExisting = false
 
-  /// The outcome of a put: stored; `none`, if a newer version superseded it; too large, or no
-  /// space: then the entry that was there has been removed.
+  /// The outcome of a put: stored; too large, or no space: then the entry that was there has been
+  /// removed.
   var outcome = TierOutcome.none
   /// True if there was an entry that had not expired.
   var existed = false
@@ -164,8 +162,6 @@ extension LogStore {
     _ write: inout LogWrite, _ record: inout Record, _ match: LogMatch?, isClean: Bool,
     at moment: Moment
   ) throws(Failure) {
-    // The newest version stays, in whatever order the writes come.
-    if write.yieldsToNewer && write.existing > record.version { return }
     if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
     guard isWithinLimits(write.key.count, record, write.file) else {
       write.outcome = .tooLarge

@@ -211,6 +211,7 @@ final class LogStore: @unchecked Sendable {
     self.indexFile = indexFile
     self.logFile = logFile
     isInMemory = directory.isInMemory
+    noteNoReaders()
   }
 
   /// The numbers of places and of pages that the mappings reach, and those that may be used: every

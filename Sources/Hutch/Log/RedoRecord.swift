@@ -67,10 +67,7 @@ struct RedoRecord: ~Copyable {
     for i in 0..<count {
       let pair = IndexAt.redo + 8 + i * 16
       let offset = words.load(pair)
-      // Below the limit, so the sum does not overflow.
-      if offset & 7 == 0, offset >= IndexAt.clean, offset < UInt64(limit),
-        offset &+ 8 <= UInt64(limit)
-      {
+      if offset & 7 == 0, offset >= IndexAt.clean, offset <= UInt64(limit) &- 8 {
         words.store(Int(offset), words.load(pair + 8))
       }
     }
