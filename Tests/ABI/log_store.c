@@ -472,13 +472,18 @@ TEST(the_writes_that_notice_a_change_of_state_tell_of_it) {
 
 /* -------------------------------------------------------------- durability */
 
-/* How many syncs of data there were, and whether the disk refuses them. */
-static _Atomic int syncs, refuses_syncs;
+/* How many syncs of data there were, whether the disk refuses them, and whether a signal ends every
+   second one early. */
+static _Atomic int syncs, refuses_syncs, interrupts_syncs;
 
 int fdatasync(int file) {
   static int (*_Atomic next)(int);
   if (!atomic_load(&next)) atomic_store(&next, (int (*)(int))dlsym(RTLD_NEXT, "fdatasync"));
-  atomic_fetch_add(&syncs, 1);
+  int number = atomic_fetch_add(&syncs, 1);
+  if (atomic_load(&interrupts_syncs) && number % 2 == 0) {
+    errno = EINTR;
+    return -1;
+  }
   if (!atomic_load(&refuses_syncs)) return atomic_load(&next)(file);
   errno = EIO;
   return -1;
@@ -532,6 +537,18 @@ TEST(a_durability_that_the_disk_refuses_is_not_in_force) {
   CHECK(syncs > before);
   CHECK_EQUAL(4, count_of(cache));
   CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_sync_that_a_signal_ends_early_is_made_again) {
+  hutch_options options = log_options();
+  options.durability = HUTCH_DURABILITY_SYNC;
+  atomic_store(&interrupts_syncs, 1);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_clear(cache));
+  CHECK_EQUAL(0, stats_of(cache).disk.failures);
+  CHECK_OK(hutch_close(cache));
+  atomic_store(&interrupts_syncs, 0);
 }
 
 /* No maintenance makes the file of checkpoints anew: the directory may be about to be removed. */

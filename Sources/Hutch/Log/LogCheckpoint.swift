@@ -124,7 +124,7 @@ final class LogCheckpoint {
     let place = Int(self[At.number] & 1) * LogCheckpoint.placeSize
     guard withUnsafeBytes(of: &head, { Files.write($0, to: file.number, at: place) }),
       Files.write(Bytes(seatBytes), to: file.number, at: place + LogCheckpoint.headSize),
-      fdatasync(file.number) == 0
+      Files.syncData(file.number)
     else {
       throw .system("cannot write the checkpoint")
     }
@@ -157,7 +157,7 @@ final class LogCheckpoint {
           { Files.write($0, to: file.number, at: place * placeSize + At.magic * 8) })
       else { throw .system("cannot write the checkpoint") }
     }
-    guard fdatasync(file.number) == 0 else { throw .system("cannot write the checkpoint") }
+    guard Files.syncData(file.number) else { throw .system("cannot write the checkpoint") }
   }
 
   /// The newest checkpoint of a log; nil: there is none that counts.

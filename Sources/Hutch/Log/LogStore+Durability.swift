@@ -114,11 +114,9 @@ extension LogStore {
   /// With `syncLock` held.
   private func syncLogFile() throws(Failure) {
     let reached = end
-    while fdatasync(logFile.number) != 0 {
-      let code = hutch_errno()
-      if code == EINTR { continue }
+    guard Files.syncData(logFile.number) else {
       words.store(IndexAt.failedToSync, 1)
-      throw .system("cannot write the log", errno: code)
+      throw .system("cannot write the log")
     }
     if hasFailedToSync { throw .system("cannot write the log", errno: EIO) }
     synced.store(reached, ordering: .releasing)

@@ -203,6 +203,13 @@ enum Files {
     return true
   }
 
+  /// The same, without what only tells of the file.
+  @inline(never)
+  static func syncData(_ descriptor: Int32) -> Bool {
+    while fdatasync(descriptor) != 0 { if hutch_errno() != EINTR { return false } }
+    return true
+  }
+
   /// Waits until everything that was written to a directory's file system is on the disk.
   @inline(never)
   static func syncAll(at directory: Int32) throws(Failure) {
