@@ -114,6 +114,27 @@ TEST(what_was_removed_after_its_eviction_stays_removed) {
   check_note(NULL);
 }
 
+/* ------------------------------------------------- files without an entry */
+
+/* An index that says that everything is on the disk would count after a loss of power, and would say
+   that no file lacks an entry. */
+TEST(the_mark_of_a_clean_end_goes_before_the_first_file) {
+  path directory = scratch("cache");
+  hutch_options options = log_options(HUTCH_DURABILITY_PROCESS);
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_EQUAL(1, mark_of(directory.text));
+  hutch_writer *writer = NULL;
+  CHECK_OK(hutch_writer_begin(cache, KEY("key"), 0, NULL, &writer));
+  static const char value[100000];
+  CHECK_OK(hutch_writer_append(writer, value, sizeof value));
+  CHECK_EQUAL(0, mark_of(directory.text));
+  hutch_writer_release(writer);
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(1, mark_of(directory.text));
+}
+
 /* ------------------------------------------------- files without a checkpoint */
 
 static _Atomic unsigned whole_syncs;

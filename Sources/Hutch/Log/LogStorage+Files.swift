@@ -78,6 +78,8 @@ extension LogStorage: FileStorage {
 
   func filePlace() throws(Failure) -> FilePlace {
     let store = try serving()
+    // Else a loss of power might leave the file, and an index that counts but not the file.
+    if store.words.load(IndexAt.clean) != 0 { try store.locked { () throws(Failure) in } }
     return FilePlace(directory: store.directory, inFlight: store.inFlight)
   }
 
