@@ -159,6 +159,38 @@ private func checkFork() {
   check(store.round(3, at: LogStore.moment()) == 1, "the child's entry is not there")
 }
 
+/// A process forks while a thread of it touches an entry with a content file. The child's removal
+/// of the entry leaves the file to be deleted.
+private func checkForkAmidTouch() {
+  TestClock.stop()
+  let scratch = Scratch("touch")
+  let store = LogStore.openAt(scratch.path, TierLimits(cost: 300_000))
+  let before = LogStore.moment()
+  for key in 2..<1000 { store.put(key, 1, at: before) { $0.timeToIdle = second } }
+  store.put(1, 1, at: before, inFile: true)
+  TestClock.pass(2 * second)
+  let above = TierAbove()
+  store.observer = above
+  var child: pid_t = -1
+  // The touch makes room, and the cleaner asks for the last read of what it comes to.
+  above.whileAsked = {
+    guard child < 0 else { return }
+    fflush(nil)
+    child = fork()
+    guard child == 0 else { return }
+    alarm(60)
+    trying { () throws(Failure) in try store.beginInChild() }
+    check(store.remove(1, at: LogStore.moment()).existed, "the child does not find the entry")
+    check(!store.dead.isEmpty, "the child loses the file of the entry that it removes")
+    _exit(0)
+  }
+  for _ in 0..<1000 where child < 0 { store.touch(1, at: LogStore.moment()) }
+  var status: Int32 = -1
+  check(child > 0 && waitpid(child, &status, 0) == child, "waitpid")
+  check(status == 0, "the child has failed", Int(status))
+  TestClock.go()
+}
+
 /// A call that needs a checkpoint waits for a process that was stopped while it writes one, but not
 /// for ever.
 private func checkStoppedCheckpoint() {
@@ -203,6 +235,7 @@ func locks() -> Int32 {
   checkIncarnation()
   checkUnknownLength()
   checkFork()
+  checkForkAmidTouch()
   print("every lock")
   return 0
 }

@@ -277,6 +277,10 @@ final class LogStore: @unchecked Sendable {
     lock = LogLock(words, indexFile.number, member)
     // The parent may be closing the directory.
     hasBegun = false
+    // Another thread of the parent may have been in the midst of a write.
+    ahead = (0, 0)
+    replaced = 0
+    carried = 0
     noteNoReaders()
     // The parent's thread that writes one is not here.
     isWritingCheckpoint.store(false, ordering: .relaxed)
