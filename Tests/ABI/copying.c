@@ -246,6 +246,35 @@ TEST(a_copy_of_a_view_is_a_copy_of_its_tier) {
   CHECK_OK(hutch_close(target));
 }
 
+TEST(a_copy_from_a_tier_out_of_service_fails) {
+  static const uint32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_LOG};
+  for (int i = 0; i < 2; i++) {
+    path place = scratch(i ? "from log" : "from mixed");
+    hutch_cache *source = open_kind(i ? "from log" : "from mixed", kinds[i], NULL);
+    hutch_cache *target = open_kind(NULL, HUTCH_STORAGE_DEFAULT, NULL);
+    hutch_put_options options = put_options();
+    options.write_policy = HUTCH_WRITE_DISK;
+    CHECK_OK(hutch_put(source, KEY("below"), KEY("value"), &options, NULL));
+    CHECK_OK(put_text(source, "both", "value"));
+    CHECK(rename(place.text, scratch("away").text) == 0);
+    CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(source));
+    CHECK_EQUAL(HUTCH_STATE_DOWN, stats_of(source).disk.state);
+    hutch_copy_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(HUTCH_TIER_DOWN, hutch_copy(source, target, &report));
+    CHECK_EQUAL(1, report.copied);
+    hutch_cache *disk = tier_of(source, HUTCH_TIER_DISK);
+    hutch_cache *memory = tier_of(source, HUTCH_TIER_MEMORY);
+    CHECK_STATUS(HUTCH_TIER_DOWN, hutch_copy(disk, target, &report));
+    CHECK_OK(hutch_copy(memory, target, &report));
+    CHECK_EQUAL(1, report.existing);
+    hutch_cache_release(disk);
+    hutch_cache_release(memory);
+    CHECK_OK(hutch_close(target));
+    hutch_close(source);
+    remove_tree(scratch("away").text);
+  }
+}
+
 TEST(what_is_no_copy_is_refused) {
   hutch_cache *source = open_kind("from", HUTCH_STORAGE_MIXED, NULL);
   hutch_cache *target = open_kind("to", HUTCH_STORAGE_LOG, NULL);

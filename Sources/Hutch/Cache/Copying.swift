@@ -45,11 +45,21 @@ final class Copying {
     while let key = try walk.next() {
       try source.check()
       try target.check()
-      // Nil: it has gone since the step.
-      guard let block = try from.peek(key, in: source.scope) else { continue }
-      try copy(block.unowned)
+      if let block = try from.peek(key, in: source.scope) {
+        try copy(block.unowned)
+      } else {
+        // It has gone since the step.
+        try checkSource()
+      }
     }
+    try checkSource()
     try flush()
+  }
+
+  /// A walk, and a look, find no entries in a store that is out of service, and do not fail.
+  private func checkSource() throws(Failure) {
+    if source.scope == .memory || from.storage == nil { return }
+    try from.withStorage { (storage) throws(Failure) in _ = try storage.occupancy() }
   }
 
   @inline(never)
