@@ -765,6 +765,19 @@ TEST_EACH_KIND(a_loader_refreshes) {
   CHECK_TEXT(f->cache, "k", "new");
 }
 
+TEST_EACH_KIND(a_load_that_names_its_parent_finds_the_cycle) {
+  hutch_loading *a = BEGIN(HUTCH_NOT_FOUND, f->cache, "a");
+  hutch_load_options options = load_options();
+  options.parent = a;
+  source s = {.text = "made"};
+  hutch_value *value = NULL;
+  CHECK_STATUS(HUTCH_DEADLOCK, hutch_load(f->cache, KEY("a"), load_from, &s, &options, &value));
+  CHECK(!value);
+  CHECK_OK(hutch_load(f->cache, KEY("b"), load_from, &s, &options, &value));
+  hutch_value_release(value);
+  end(a, NULL, NULL);
+}
+
 /* -------------------------------------------------------------------- arguments */
 
 TEST(bad_arguments_are_told) {
@@ -782,6 +795,7 @@ TEST(bad_arguments_are_told) {
     CHECK(!value && !loading);                                                              \
     options = load_options();                                                               \
   } while (0)
+  CHECK_OK(put_text(cache, "k", "value"));
   options.struct_size = 0;
   BAD(HUTCH_INVALID_ARGUMENT);
   options.flags = 2;
@@ -794,6 +808,8 @@ TEST(bad_arguments_are_told) {
   BAD(HUTCH_INVALID_ARGUMENT);
   options.negative_time_to_live = INT64_MIN;
   BAD(HUTCH_INVALID_ARGUMENT);
+  CHECK_EQUAL(0, stats_of(cache).memory.hits);
+  CHECK_OK(hutch_remove(cache, KEY("k")));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load(cache, "", 0, load_from, &s, NULL, &value));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load(cache, NULL, 1, load_from, &s, NULL, &value));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load(cache, "k", 1, NULL, &s, NULL, &value));

@@ -52,6 +52,13 @@ public func hutch_load(
     try handle.check()
     let key = try checkedKey(key, key_size)
     guard let out, let loader else { throw .invalid("loader or out is NULL") }
+    var spec = LoadSpec()
+    var parent: Loading?
+    if let options {
+      let given = try loadOptions(options)
+      spec = try LoadSpec(given)
+      parent = try parentLoading(given)
+    }
     var found = try cache.get(key, in: handle.scope)
     // Without options no value is stale.
     if options == nil, let block = found.take() {
@@ -59,8 +66,7 @@ public func hutch_load(
       return .done
     }
     return try deliver(
-      try cache.load(key, try LoadSpec(loadOptions(options)), found, for: handle, loader, context),
-      out)
+      try cache.load(key, spec, parent: parent, found, for: handle, loader, context), out)
   }
 }
 

@@ -228,10 +228,10 @@ extension Cache {
   /// The value, made by `loader` if it must be. `found`: what there is.
   @inline(never)
   func load(
-    _ key: Bytes, _ spec: LoadSpec, _ found: consuming Block?, for handle: Handle,
-    _ loader: Loader, _ context: UnsafeMutableRawPointer?
+    _ key: Bytes, _ spec: LoadSpec, parent: Loading?, _ found: consuming Block?,
+    for handle: Handle, _ loader: Loader, _ context: UnsafeMutableRawPointer?
   ) throws(Failure) -> LoadAnswer {
-    var begun = try beginLoad(key, spec, parent: nil, found, for: handle)
+    var begun = try beginLoad(key, spec, parent: parent, found, for: handle)
     guard let loading = begun.loading.take() else { return begun }
     if begun.status == .wouldBlock {
       let answer = try wait(loading, timeout: .max)
