@@ -123,6 +123,19 @@ TEST(an_object_is_charged_what_the_cache_keeps_of_it) {
   CHECK_OK(hutch_close(objects));
 }
 
+TEST(an_object_has_no_bytes_that_a_trim_could_find_too_many) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  thing t = {0};
+  CHECK_OK(put(cache, "object", &t));
+  CHECK_OK(put_text(cache, "value", "1"));
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_LARGER_THAN, .amount = 0};
+  uint64_t removed = 0;
+  CHECK_OK(hutch_trim(cache, &spec, &removed));
+  CHECK_EQUAL(1, removed);
+  CHECK(get(cache, "object") == &t);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* By replacement, removal, clear, expiry, a limit and a trim. */
 TEST(whatever_ends_an_entry_releases_its_object_on_a_thread_of_the_library) {
   test_clock clock = {0};

@@ -37,7 +37,7 @@ extension Shard {
       return TrimSpec.rank(ofTime: accessed(block, at: moment.time))
     case .leastFrequent: return ~policy.uses(Slot(block.slot), word, entries)
     case .writtenBefore, .olderThan: return TrimSpec.rank(ofTime: block.created)
-    case .largerThan: return UInt64(block.size)
+    case .largerThan: return block.isObject ? 0 : UInt64(block.size)
     case .toCost, .toCount: return 0
     }
   }
