@@ -100,6 +100,42 @@ TEST(what_asks_for_the_wrong_thing_is_no_matter_of_the_directory) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A failed touch, and a write that has failed and whose condition was not decided, leave the entry. */
+TEST(what_a_failed_condition_did_not_replace_stays) {
+  down d = {0};
+  prepare(&d, 0);
+  d.options.sharing = HUTCH_SHARING_SHARED;
+  hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  static const char *const keys[] = {"add", "replace", "swap", "count", "touch", "pop"};
+  for (int i = 0; i < 6; i++) CHECK_OK(put_text(i % 2 ? cache : disk, keys[i], "old"));
+  uint64_t version = info_of(disk, "swap").version;
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  block_with_a_file("cache");
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(disk));
+  CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+  hutch_value *value = NULL;
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_add(disk, KEY("add"), KEY("new"), NULL, NULL));
+  hutch_replace(cache, KEY("replace"), KEY("new"), NULL, NULL);
+  hutch_compare_and_swap(disk, KEY("swap"), version, KEY("new"), NULL, NULL);
+  hutch_increment(disk, KEY("count"), 1, 1, NULL, NULL);
+  hutch_touch(disk, KEY("touch"), HUTCH_DAY, 0);
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_pop(cache, KEY("pop"), &value));
+  CHECK(!value);
+  CHECK_TEXT(cache, "pop", "old");
+  CHECK(unlink(scratch("cache").text) == 0);
+  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  do count_of(cache);
+  while (state_of(cache) != HUTCH_STATE_UP);
+  for (int i = 0; i < 6; i++) {
+    check_note(keys[i]);
+    CHECK_TEXT(disk, keys[i], "old");
+    CHECK_TEXT(cache, keys[i], "old");
+  }
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(what_was_written_meanwhile_counts) {
   down d = {0};
   prepare(&d, 0);

@@ -335,7 +335,9 @@ extension Cache {
     let result = removal.write.result
     let condition = removal.write.condition
     var isThere = removal.hasTaken || result.existing != 0
-    if condition.isOfCaller && !result.isUnmet, let key = removal.write.entry?.key {
+    if condition.isOfCaller && !result.isUnmet && result.failure == nil,
+      let key = removal.write.entry?.key
+    {
       let copy = memory.remove(key, removal.write.hash, at: clock.moment(), condition: condition)
       noteTaken(copy.unowned, by: removal.pending)
       // Where processes share, memory may have lost the copy since the store's decision, of which

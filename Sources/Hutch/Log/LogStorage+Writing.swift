@@ -19,7 +19,7 @@ extension LogStorage {
       return
     }
     lookIfDue()
-    guard let store = uncounted else { return endFailed(&write, for: service.failure) }
+    guard let store = uncounted else { return endUndone(&write, for: service.failure) }
     store._withUnsafeGuaranteedRef { self.write(&write, to: $0) }
   }
 
@@ -38,7 +38,7 @@ extension LogStorage {
       if store.isDurable { leaveTicket(&write, store) }
     } catch {
       counters.failures.count()
-      endFailed(&write, for: error)
+      endUndone(&write, for: error)
     }
   }
 
@@ -109,8 +109,14 @@ extension LogStorage {
       counters.refusals.count()
     } else {
       counters.failures.count()
-      bar(log.key, hash)
+      if !LogStorage.leaves(log.kind == .touch, log.condition) { bar(log.key, hash) }
     }
+  }
+
+  /// Whether a write that has failed, and was not carried out, leaves the entry that is there: a
+  /// touch, and a write whose condition is a caller's, which has not been decided.
+  private static func leaves(_ isTouch: Bool, _ condition: WriteCondition) -> Bool {
+    isTouch || condition.isOfCaller
   }
 
   private func carryOut(
@@ -165,6 +171,17 @@ extension LogStorage {
     if log.failure != nil { noteFailure(of: log, write.hash) }
   }
 
+  /// A write that was not carried out.
+  private func endUndone(_ write: inout StoreWrite, for reason: Failure) {
+    if LogStorage.leaves(write.kind == .touch, write.condition) {
+      write.result.failure = reason
+      write.result.outcome = .failed
+    } else {
+      endFailed(&write, for: reason)
+    }
+  }
+
+  /// A write that was carried out, perhaps.
   func endFailed(_ write: inout StoreWrite, for reason: Failure) {
     // A clear has no key: every key is barred.
     fail(&write.result, (write.entry?.key).map { Bytes($0) }, write.hash, for: reason)
