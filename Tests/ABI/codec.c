@@ -52,6 +52,7 @@ static hutch_status decode(void *context, const void *input, size_t size, hutch_
   size_t sum = 0;
   for (size_t i = 1; i + 1 < size; i += 2) sum += in[i + 1];
   if (c->wants_too_much) CHECK(!hutch_buffer_resize(output, sum + 1));
+  if (c->wants_too_much) CHECK(!hutch_buffer_resize(output, (size_t)-1));
   unsigned char *out = hutch_buffer_resize(output, sum);
   CHECK(out);
   for (size_t i = 1; i + 1 < size; out += in[i + 1], i += 2) memset(out, in[i], in[i + 1]);

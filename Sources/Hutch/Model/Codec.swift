@@ -88,7 +88,8 @@ final class OutputBuffer {
 
   /// Room for `size` bytes, with the bytes written before; nil: there is no room.
   func resize(_ size: Int) -> UnsafeMutableRawPointer? {
-    if size > capacity || memory == nil {
+    // Below 0: more than SSIZE_MAX.
+    if size < 0 || size > capacity || memory == nil {
       guard size >= 0, !isFixed, let grown = realloc(memory, max(size, 16)) else {
         isShort = true
         return nil
@@ -96,7 +97,7 @@ final class OutputBuffer {
       memory = grown
       capacity = max(size, 16)
     }
-    count = max(0, size)
+    count = size
     return memory
   }
 }
