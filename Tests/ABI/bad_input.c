@@ -227,6 +227,22 @@ TEST(the_largest_sizes_are_refused_by_every_kind_of_storage) {
   }
 }
 
+TEST(a_write_policy_that_the_cache_has_no_tier_for_changes_nothing) {
+  prepare();
+  CHECK_OK(put_text(other, "key", "value"));
+  hutch_put_options options = put_options();
+  options.write_policy = HUTCH_WRITE_DISK;
+  size_t size = 30 << 20;
+  void *large = calloc(1, size);
+  hutch_cache_limits limits = {.struct_size = sizeof limits, .memory.cost = 16 << 20};
+  CHECK_OK(hutch_set_limits(other, &limits));
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put(other, KEY("key"), large, size, &options, NULL));
+  CHECK_TEXT(other, "key", "value");
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_add(other, KEY("key"), "v", 1, &options, NULL));
+  free(large);
+  finish();
+}
+
 TEST(null_where_a_pointer_is_needed) {
   prepare();
   hutch_cursor *cursor = NULL;

@@ -78,6 +78,7 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
+    let target = try target(of: spec.writePolicy, in: scope)
     // No copy is made of a value that memory refuses: it could take all of the machine's memory.
     if storage == nil, spec.cost == 0, isTooLarge(value), !events.wantsEntries,
       !order.isReserved(hash)
@@ -121,8 +122,7 @@ extension Cache {
     }
     return try put(
       try spec.block(key, value, at: moment, wantsChecksum: storage != nil), hash, at: moment,
-      if: condition, in: scope, storing: try target(of: spec.writePolicy, in: scope),
-      suffix: spec.suffix)
+      if: condition, in: scope, storing: target, suffix: spec.suffix)
   }
 
   /// Whether the memory tier refuses a value without a cost of its own, for its size alone.
