@@ -181,6 +181,10 @@ TEST(only_what_exists_is_opened_if_asked_for) {
   CHECK(mkdir(empty.text, 0700) == 0);
   CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(empty.text, &options, &cache));
   CHECK(strstr(hutch_error_words(), "/empty: there is no cache in the directory"));
+  options.flags |= HUTCH_OPEN_DISK_OPTIONAL;
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(scratch("none").text, &options, &cache));
+  CHECK(strstr(hutch_error_words(), "/none: there is no cache in the directory"));
+  options.flags = HUTCH_OPEN_EXISTING;
   CHECK(rmdir(empty.text) == 0);
   CHECK_OK(hutch_close(open_cache(scratch("cache").text, NULL)));
   cache = open_cache(scratch("cache").text, &options);

@@ -285,8 +285,10 @@ final class Opening {
     _ directory: Directory, _ options: OpenOptions, _ clock: Clock,
     _ path: UnsafePointer<CChar>, _ open: StorageOpener
   ) throws(Failure) -> (cache: Cache, differs: Bool) {
-    if options.disk.mustExist, try !holdsStorage(directory) {
-      throw Failure(.badDirectory, "there is no cache in the directory")
+    if options.disk.mustExist {
+      guard directory.isOpen, try holdsStorage(directory) else {
+        throw Failure(.badDirectory, "there is no cache in the directory")
+      }
     }
     let storage = try open(directory, options.disk, clock)
     let cache: Cache
