@@ -126,6 +126,34 @@ TEST(a_manifest_that_is_set_aside_is_logged) {
   CHECK_EQUAL(1, t.released);
 }
 
+TEST(limits_that_an_opening_changes_are_logged) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  told t = TOLD;
+  CHECK_OK(hutch_set_default_logger(HUTCH_LOG_INFO, note, &t, let_go));
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
+  CHECK_EQUAL(0, t.lines);
+  options.disk.count = 100;
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
+  CHECK_EQUAL(1, count_of_words(&t, "3: the opening has changed the limits of the directory"));
+  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  CHECK_EQUAL(1, t.lines);
+  CHECK_OK(hutch_set_default_logger(0, NULL, NULL, NULL));
+}
+
+TEST(a_log_whose_index_is_made_anew_is_logged) {
+  path directory = scratch("cache");
+  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  CHECK(unlink(scratch("cache/hutch-index").text) == 0);
+  told t = TOLD;
+  CHECK_OK(hutch_set_default_logger(HUTCH_LOG_INFO, note, &t, let_go));
+  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  CHECK_EQUAL(1, count_of_words(&t, "2: the log's index could not be used"));
+  CHECK_EQUAL(1, t.lines);
+  CHECK_OK(hutch_set_default_logger(0, NULL, NULL, NULL));
+}
+
 PROCESS(is_killed, directory) {
   hutch_cache *cache = open_cache(directory, NULL);
   CHECK_OK(put_text(cache, "key", "value"));

@@ -243,7 +243,7 @@ final class DiskTier: Storage, ForkingStorage {
   /// Logs the findings of the last opening.
   func tellMet() {
     if attachment.changesLimits {
-      observer?.log(LogLine(.info, "the opening has changed the limits of the directory"))
+      observer?.log(.ofNewLimits)
     }
     if options.standsInForLog && attachment.isNew {
       observer?.log(

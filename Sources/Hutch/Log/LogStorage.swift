@@ -240,6 +240,11 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     self.observer = observer
     store?.observer = observer
     service.tell(observer)
+    guard let store else { return }
+    if store.hasNewLimits { observer.log(.ofNewLimits) }
+    if store.hasNewIndex {
+      observer.log(LogLine(.warning, "the log's index could not be used, and was made anew"))
+    }
   }
 
   // MARK: sharing

@@ -29,6 +29,7 @@ extension LogStore {
     var checkpoint: LogCheckpoint?
     // Another member has checked the directory.
     let isNew = isSole ? try !isUsable(directory) : false
+    let hasLog = isNew ? try logStatus(directory) != nil : false
     if isNew || isSole && makesStub {
       try member.beginMaking()
       defer { member.endMaking() }
@@ -40,6 +41,7 @@ extension LogStore {
     }
     let counting = if let counters { counters } else { try StorageCounters() }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counting)
+    store.hasNewIndex = hasLog
     if isSole { store.reachAlone() } else { try store.reachWithOthers() }
     LogCheckpoint.makeFile(in: directory)
     if let checkpoint { try store.recover(from: checkpoint) }
@@ -48,6 +50,7 @@ extension LogStore {
     try prepare(store, isSole)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
+      store.hasNewLimits = !isNew && wanted != store.limits
       if wanted != store.limits { try store.setLimits(wanted, at: store.latestTime) }
     }
     return store

@@ -122,6 +122,10 @@ final class LogStore: @unchecked Sendable {
   var codecID: UInt32 = 0
   /// True if the tiers above have the same hash. Set before anything else uses the store.
   var hasHashOfTiers = false
+  // What the opening has found, for the logger.
+  var hasNewLimits = false
+  /// An index was made for a log that was there.
+  var hasNewIndex = false
 
   /// How many places of the log, and pages of the index, this process knows to be in the files.
   /// Relaxed: they only grow while a directory is open.

@@ -59,6 +59,12 @@ extension Record {
   }
 }
 
+extension LogLine {
+  static var ofNewLimits: LogLine {
+    LogLine(.info, "the opening has changed the limits of the directory")
+  }
+}
+
 /// Why a store has dropped an entry that no call has removed.
 enum DropCause: UInt64 {
   case evicted = 0
