@@ -77,8 +77,8 @@
  *
  *   Units. Times are int64_t nanoseconds; a time of day is Unix time. Sizes are bytes.
  *   The system's clock is read in steps of a few milliseconds, so an entry may be seen one
- *   step longer than its time to live or to idle says. A time to live of 1 ns has ended
- *   when the call that sets it returns.
+ *   step longer than its time to live or to idle says. An entry's own time to live of 1 ns
+ *   has ended when the call that sets it returns.
  *   HUTCH_NO_LIMIT means that a size or a count has no limit. HUTCH_FOREVER means that a
  *   duration has no end.
  *
@@ -179,7 +179,8 @@ enum {
   HUTCH_NO_MEMORY = -2,        /* an allocation failed; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
   HUTCH_FORKED = -4,           /* the handle belongs to the parent process: see FORK */
-  HUTCH_BUSY = -5,             /* another process has the directory open, see HUTCH_SHARING_* */
+  HUTCH_BUSY = -5,             /* the directory is in use: another process has it open, see
+                                  HUTCH_SHARING_*, or is stopped within a call */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
   HUTCH_TOO_LARGE = -8,        /* larger than any tier accepts */
@@ -310,7 +311,8 @@ enum {
   HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
   HUTCH_CHECKSUMS_ALWAYS = 1,
   HUTCH_CHECKSUMS_NEVER = 2 /* a read may return a damaged value: it checks only sizes and
-                               the structure of the database */
+                               the structure of the database. A log always verifies
+                               (HUTCH_OPTIONS_DIFFER) */
 };
 
 /*
@@ -457,7 +459,8 @@ typedef struct hutch_tier_limits {
                            the directory. If less is free, for whatever reason, the tier
                            evicts the least recently used entries. It refuses a put for
                            which it finds no room (HUTCH_OUTCOME_NO_SPACE). The library
-                           looks now and then, and after every 128 KiB written */
+                           looks now and then; a database also after every 128 KiB
+                           written. Ignored in memory */
   uint64_t reserved[10]; /* zero */
 } hutch_tier_limits;
 
@@ -517,9 +520,9 @@ typedef struct hutch_options {
      entry of a codec with another id; the entry is kept for a cache with that codec.
      An entry that was put without a codec is read without one. A failure of codec_encode
      is the disk tier's outcome HUTCH_OUTCOME_FAILED. If codec_decode fails with
-     HUTCH_CORRUPT, the entry is removed; with any other failure it is kept, and the
-     answer is HUTCH_IO. The library calls a codec with no lock held, on whatever thread
-     needs it. NULL: none. */
+     HUTCH_CORRUPT, makes a value of another size, or asks for more than the value's size,
+     the entry is removed; with any other failure it is kept, and the answer is HUTCH_IO.
+     The library calls a codec with no lock held, on whatever thread needs it. NULL: none. */
   hutch_codec_function codec_encode;
   hutch_codec_function codec_decode;
   void *codec_context;
@@ -583,23 +586,26 @@ enum {
  *
  * If this process has the directory open already, *out shares that cache, and the cache
  * keeps its options and limits, except that a stronger durability holds from then on. If
- * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a different codec
- * it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec; so it is
- * with an object codec of other functions or another context. If this
- * process is closing the directory, the call waits for the end of the close.
- * HUTCH_DEADLOCK: a callback of the cache that is being closed made the call.
+ * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a codec of another
+ * codec_id it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec;
+ * functions with the same id are those of the open cache. An object codec of other
+ * functions or another context is HUTCH_INVALID_ARGUMENT too. If this process is closing
+ * the directory, the call waits for the end of the close. HUTCH_DEADLOCK: a callback of
+ * the cache that is being closed made the call.
  *
  * A directory never changes its kind of storage. If options.storage names another one, the
  * cache has the directory's, and the answer is HUTCH_OPTIONS_DIFFER.
  *
  * If an open directory becomes unusable or is removed, the disk tier goes down and the
- * memory tier goes on: puts return HUTCH_PARTIAL. The cache tries the directory again at
- * its path every second, and with a put after such a pause. Entries that were written or
- * removed meanwhile do not come back with the directory. If another process has made a
- * removed directory again, the tier stays down until that process has closed the directory.
+ * memory tier goes on: puts return HUTCH_PARTIAL. Until it is back, the disk tier has no
+ * entries for a read or a condition; other writes to it are HUTCH_TIER_DOWN. The cache
+ * tries the directory again at its path every second, and with a put after such a pause.
+ * Entries that were written or removed meanwhile do not come back with the directory. If
+ * another process has made a removed directory again, the tier stays down until that
+ * process has closed the directory.
  *
  * A directory with a damaged manifest opens: the call renames the manifest to
- * hutch-<digits>.damaged (16 digits), and the cache starts empty. The newest such file
+ * hutch-<digits>.damaged (16 hexadecimal digits), and the cache starts empty. The newest such file
  * stays for a week and does not count against the limits. In a cache's directory, a
  * manifest that is not a SQLite database counts as damaged. In the directory of a log the
  * file manifest.sqlite has no entries: where it is damaged or missing, it is made anew, the
@@ -620,9 +626,12 @@ enum {
  * SQLite takes, about 470; the words begin with the path), HUTCH_BUSY, HUTCH_FORKED (the parent had
  * it open at a fork that could not hand it on), HUTCH_NEWER_FORMAT (the directory is
  * unchanged), HUTCH_UNSUPPORTED (a network file system, or options that this library does
- * not know), HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the directory
- * does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. After a failure
- * too, the library calls the release functions of the clock and the codec. Since 0.1.
+ * not know), HUTCH_INVALID_ARGUMENT (a negative duration, an empty path, a codec without an
+ * id or a function, a low_water above 100, more than 256 workers, workers or a queue_length
+ * beside a queue, workers beside HUTCH_OPEN_NO_THREADS, HUTCH_WRITE_ON_EVICTION with
+ * HUTCH_SHARING_SHARED), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. After a failure too, the
+ * library calls the release functions of the clock, the codec and the object codec, if the
+ * struct_size of options is one that a struct has. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -635,10 +644,11 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * Later calls, through other references or tier views, return HUTCH_CLOSED. A close of a
  * tier view only releases the reference to the view.
  *
- * Of the tasks of this opening, queued writes are carried out, and queued reads and queued
- * host work are cancelled. Every completion is made, or is in its port, before the call
- * returns. After close_deadline no further task starts but clears, queued writes are
- * cancelled too, and running tasks end by themselves: HUTCH_TIMED_OUT.
+ * Of the tasks of this opening, queued writes are carried out (but those that a group
+ * holds are cancelled), and queued reads and queued host work are cancelled. Every
+ * completion is made, or is in its port, before the call returns. After close_deadline no
+ * further task starts but clears, queued writes are cancelled too, and running tasks end
+ * by themselves: HUTCH_TIMED_OUT.
  *
  * HUTCH_OK: also for NULL. HUTCH_CLOSED: another call has closed the cache; the reference
  * is released nevertheless. HUTCH_FORKED: the fork could not hand the cache on; it is the
@@ -659,8 +669,10 @@ HUTCH_API hutch_status hutch_close(hutch_cache *cache);
  * The call deletes every file that the library has made in the directory, and then the
  * directory if it is empty. Files of other programs stay. HUTCH_NOT_FOUND: the directory
  * does not exist, or has no cache. HUTCH_BUSY: this process or another one has it open.
- * HUTCH_BAD_DIRECTORY: the manifest is not a cache's. HUTCH_NEWER_FORMAT: a newer library
- * has written it. In both of these cases the call changes nothing. No process may open the
+ * HUTCH_INVALID_ARGUMENT: the path is empty. HUTCH_FORKED and HUTCH_DEADLOCK: as in
+ * hutch_open. HUTCH_BAD_DIRECTORY: the path is not a directory's, or the manifest is not a
+ * cache's. HUTCH_NEWER_FORMAT: a newer library
+ * has written it. In all of these cases the call changes nothing. No process may open the
  * directory during the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_destroy(const char *directory);
@@ -796,7 +808,7 @@ typedef struct hutch_put_options {
 
 /* The outcome of a put in one tier. */
 enum {
-  HUTCH_OUTCOME_NONE = 0,      /* the cache has no such tier */
+  HUTCH_OUTCOME_NONE = 0,      /* the cache has no such tier, or the put was not made */
   HUTCH_OUTCOME_STORED = 1,
   HUTCH_OUTCOME_TOO_LARGE = 2, /* above the tier's max_entry */
   HUTCH_OUTCOME_NO_SPACE = 3,  /* the file system or the quota is full */
@@ -826,9 +838,9 @@ typedef struct hutch_put_result {
  * HUTCH_PARTIAL: a tier has stored the value, but not every tier (result says which). A
  * tier that did not store the value removes its older value. If that removal fails too,
  * this cache does not return the older value any more, but after a kill of the process the
- * older value may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN: no
- * tier has stored the value, and older values are removed likewise. HUTCH_NO_MEMORY,
- * HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
+ * older value may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_BUSY,
+ * HUTCH_TIER_DOWN: no tier has stored the value, and older values are removed likewise.
+ * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
  *
  * WRITING ON EVICTION at the end describes HUTCH_WRITE_ON_EVICTION. Since 0.1.
  */
@@ -908,7 +920,8 @@ HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t ke
  * hutch_contains - whether there is an entry
  *
  * The call returns HUTCH_OK or HUTCH_NOT_FOUND, as hutch_get would at this moment. It is
- * not an access: neither statistics nor times change. Since 0.1.
+ * not an access: neither statistics nor times change. HUTCH_IO: the disk tier could not be
+ * read; so it is in hutch_info and hutch_tag. Since 0.1.
  */
 HUTCH_API hutch_status hutch_contains(hutch_cache *cache, const void *key, size_t key_size);
 
@@ -939,7 +952,7 @@ HUTCH_API hutch_status hutch_tag(hutch_cache *cache, const void *key, size_t key
  * and version. time_to_live and time_to_idle: 0 keeps the entry's own duration, and
  * HUTCH_FOREVER means none. An entry that expires has a higher charge: if that is above the
  * memory tier's max_entry, the touch evicts the entry from memory. HUTCH_NOT_FOUND: no entry.
- * Since 0.1.
+ * HUTCH_IO, HUTCH_NO_SPACE, HUTCH_BUSY: the entry on disk stays as it was. Since 0.1.
  */
 HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t key_size,
                                    int64_t time_to_live, int64_t time_to_idle);
@@ -949,8 +962,9 @@ HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t k
  *
  * HUTCH_OK: the entry existed, and is removed from every tier. HUTCH_NOT_FOUND: it did not
  * exist, or a failure has hidden it before, and it is removed now. HUTCH_IO, HUTCH_NO_SPACE,
- * HUTCH_TIER_DOWN: the disk tier still has the entry. This cache does not return it any
- * more, but after a kill of the process it may be back. Since 0.1.
+ * HUTCH_BUSY, HUTCH_TIER_DOWN: the disk tier still has the entry. This cache does not return
+ * it any more, but after a kill of the process it may be back. (By a view of a disk tier that
+ * is out of service, the copy in memory stays.) Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t key_size);
 
@@ -958,7 +972,10 @@ HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t 
  * hutch_clear - remove every entry
  *
  * The call is one small transaction, however many entries there are. The space on disk is
- * freed gradually. A concurrent put comes either before the clear or after it. Since 0.1.
+ * freed gradually. A concurrent put comes either before the clear or after it. HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_BUSY, HUTCH_TIER_DOWN: the disk tier still has its entries. This
+ * cache does not return them any more, but after a kill of the process they may be back.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_clear(hutch_cache *cache);
 
@@ -1000,7 +1017,10 @@ HUTCH_API void hutch_value_release(hutch_value *value);
 
 /*
  * Each of these calls is atomic: no other write of the key comes between its check and its
- * write. An expired entry counts as absent. In all else the calls are hutch_put.
+ * write. An expired entry counts as absent. In all else the calls are hutch_put, except for
+ * failures where the directory is shared: there the disk tier decides, and HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_BUSY and HUTCH_TIER_DOWN mean that no tier has stored the value and
+ * that the older entry stays.
  */
 
 /*
@@ -1047,7 +1067,9 @@ HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size
  * hutch_pop - get a value and remove the entry
  *
  * Of several concurrent callers, exactly one gets the value. *out is as in hutch_get. If
- * the removal fails, *out is NULL and the call returns what hutch_remove would. Since 0.1.
+ * the value cannot be read (HUTCH_IO), the entry stays. If the removal fails, *out is NULL
+ * and the call returns what hutch_remove would; where the directory is shared, the entry
+ * stays. Since 0.1.
  */
 HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
@@ -1118,7 +1140,8 @@ HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *
  * or stays. Each entry is removed as by hutch_remove: the listener gets its events. In a
  * database many removals share a commit. Other calls run between them. *removed (may be NULL)
  * receives the number of entries removed, also if the call fails. prefix_size:
- * 1..HUTCH_KEY_MAX. HUTCH_OK: also if there was no such entry. Since 0.1.
+ * 1..HUTCH_KEY_MAX. HUTCH_OK: also if there was no such entry. HUTCH_TIER_DOWN, HUTCH_IO,
+ * HUTCH_BUSY: entries on disk may be left; those in memory may be gone. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefix,
                                            size_t prefix_size, uint64_t *removed);
@@ -1189,14 +1212,16 @@ typedef struct hutch_tier_stats {
   uint64_t hits;        /* gets that this tier answered; on disk pops count too */
   uint64_t misses;      /* gets that it could not answer */
   uint64_t puts;        /* values stored, promotions and, in memory, touches included */
-  uint64_t removals;    /* entries removed by hutch_remove and hutch_pop */
+  uint64_t removals;    /* entries that a call removed: hutch_remove and the like, or a put
+                           that was for the other tier */
   uint64_t evictions;   /* entries evicted for a limit */
   uint64_t expirations; /* entries removed because they had expired */
   uint64_t refusals;    /* puts that were too large or found no space */
   uint64_t failures;    /* calls of the system or of SQLite that failed */
   uint64_t damaged;     /* entries found damaged, and removed */
   uint64_t replacements; /* puts that replaced an entry; memory only */
-  uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
+  uint64_t trims;        /* entries removed by hutch_trim, and by hutch_notify down to
+                            low_water; on disk these are evictions */
   uint64_t held_count;   /* values and objects that have left the tier but are still
                             referenced; memory only, no longer charged */
   uint64_t held_bytes;   /* the bytes that these occupy */
@@ -1221,7 +1246,7 @@ typedef struct hutch_cache_stats {
  * hutch_limits - the limits in force
  *
  * The call fills in *out (struct_size set); see hutch_tier_limits. All zero: the cache has
- * no such tier. Since 0.1.
+ * no such tier. A view of a tier gives those of both tiers. Since 0.1.
  */
 HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out);
 
@@ -1270,7 +1295,8 @@ HUTCH_API hutch_status hutch_value_bytes(hutch_cache *cache, uint64_t *bytes);
 /*
  * hutch_stats - counters of the tiers
  *
- * The call fills in *out (struct_size set). No other call waits for it. Since 0.1.
+ * The call fills in *out (struct_size set). No other call waits for it. A view of a tier has
+ * no other tier: that one is HUTCH_STATE_NONE. Since 0.1.
  */
 HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
 
@@ -1341,8 +1367,9 @@ typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size
  *
  * The visitor runs on the caller's thread with no lock held, so it may change the cache.
  * The walk visits an entry that is present from beginning to end exactly once, and any
- * other entry at most once, in no particular order. HUTCH_OK: also if the visitor stopped
- * the walk. Since 0.1.
+ * other entry at most once, in no particular order. Of a disk tier that is out of service it
+ * visits nothing, as if the tier were empty; so do cursors, and hutch_value_bytes counts
+ * nothing there. HUTCH_OK: also if the visitor stopped the walk. Since 0.1.
  */
 HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, void *context);
 
@@ -1447,7 +1474,8 @@ typedef struct hutch_load_options {
      expires by its own time to live. 0: never refresh */
   int64_t soft_time_to_live;
   /* For this long after a failure of this caller's load, calls for the key get the same
-     failure without running a loader. A write or a removal of the key and a clear end that at
+     failure without running a loader; but a call that finds an entry, if one that is to be
+     refreshed, gets its value. A write or a removal of the key and a clear end that at
      once. Remembered failures take at most 1 MiB; the oldest is dropped first. 0: not
      remembered */
   int64_t negative_time_to_live;
@@ -1484,7 +1512,8 @@ typedef hutch_status (*hutch_loader)(void *context, const void *key, size_t key_
  *
  * HUTCH_LOAD_FAILED: the loader, this caller's or another's, failed; hutch_last_error has
  * its code and words. HUTCH_CANCELLED: the loader abandoned the load or did not answer.
- * HUTCH_TIMED_OUT: another caller's loader took too long. HUTCH_DEADLOCK: see above.
+ * HUTCH_TIMED_OUT: another caller's loader took too long, or this caller's own failed after
+ * its lead had passed on. HUTCH_DEADLOCK: see above.
  * HUTCH_CLOSED: also for a caller that waits while the cache is closed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t key_size,
@@ -1562,7 +1591,8 @@ HUTCH_API hutch_status hutch_loading_abandon(hutch_loading *loading);
  * For a loader that takes long, or for code that answers in its place. HUTCH_OK: yes.
  * HUTCH_CANCELLED: the load has been abandoned or answered. Also HUTCH_CANCELLED: the load
  * is one of hutch_load_async, its task has been asked to end, and no other caller waits for
- * the value. The library accepts an answer in any case. Since 0.1.
+ * the value. The library accepts an answer until the load has been abandoned or answered.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_loading_wanted(hutch_loading *loading);
 
@@ -1597,7 +1627,8 @@ enum {
   HUTCH_CAUSE_NONE = 0,     /* not removed: another kind of event */
   HUTCH_CAUSE_REPLACED = 1, /* by a put of its key */
   HUTCH_CAUSE_REMOVED = 2,  /* by hutch_remove or hutch_pop */
-  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or by a trim to a size */
+  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, for pressure, or by any trim but of expired
+                               entries */
   HUTCH_CAUSE_EXPIRED = 4,  /* its time to live or to idle has ended */
   HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or as the memory tier was emptied */
   HUTCH_CAUSE_DAMAGED = 6,  /* its row or file was found damaged */
@@ -1701,8 +1732,9 @@ typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
  * meaning. A cache without a logger of its own uses the process's default logger. At first
  * neither is set, and nothing is logged. The log tells of: a disk tier that goes out of
  * service or comes back, with the reason; damage that was found, and what became of it; a
- * directory that was not closed; values that a tier did not store; loaders that failed;
- * closes that were not clean. A cache logs at most 32 lines a second.
+ * directory that was not closed; values that the disk tier did not store; loaders that
+ * failed; limits that an opening has changed; closes that were not clean. A cache logs at
+ * most 32 lines a second.
  *
  * Any thread may call the logger, also several at once, with no lock held. A line comes
  * before the call that met its cause returns, hutch_open and hutch_close included, or from
@@ -1778,8 +1810,8 @@ HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, s
  * hutch_writer_append - the next bytes of the value
  *
  * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
- * HUTCH_NO_MEMORY) every call with the writer returns that failure; the existing entry
- * stays. Since 0.1.
+ * HUTCH_NO_MEMORY) every later append and commit returns that failure; the existing entry
+ * stays. An abort ends the writer. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
 
@@ -1788,8 +1820,9 @@ HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *dat
  *
  * The value replaces the existing entry, as in hutch_put. The commit draws its version. If the
  * last bytes cannot be written to the value's file, the existing entry stays, as after a failed
- * append. The writer ends, whatever the answer: every later call but hutch_writer_release
- * returns HUTCH_INVALID_ARGUMENT (in a closed cache also HUTCH_CLOSED). Since 0.1.
+ * append. The writer ends, unless an append has failed before: every later call but
+ * hutch_writer_release returns HUTCH_INVALID_ARGUMENT (in a closed cache also HUTCH_CLOSED).
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
 
@@ -1811,16 +1844,17 @@ HUTCH_API void hutch_writer_release(hutch_writer *writer);
 /*
  * hutch_path - the path of the value's file
  *
- * The path is a hint: as soon as the entry is replaced, removed or evicted, the file may be
- * deleted, unless files are held (hutch_hold_files). hutch_open_fd has no such race. The
- * file must not be changed. The call is not an access, and does not check the bytes.
+ * The path is absolute. It is a hint: as soon as the entry is replaced, removed or
+ * evicted, the file may be deleted, unless files are held (hutch_hold_files).
+ * hutch_open_fd has no such race. The file must not be changed. The call is not an access,
+ * and does not check the bytes.
  *
  * *size (not NULL) receives the length of the path without its NUL. If capacity is not
  * greater than that, the call copies nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may
  * be NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own, or the file
  * has the codec's output in place of the value; hutch_open_fd reads the value in each case.
- * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of the
- * memory tier. Since 0.1.
+ * HUTCH_NOT_FOUND: no entry on disk, or the tier is out of service. HUTCH_UNSUPPORTED: a cache
+ * in memory, or a view of the memory tier. Since 0.1.
  */
 HUTCH_API hutch_status hutch_path(hutch_cache *cache, const void *key, size_t key_size,
                                         char *buffer, size_t capacity, size_t *size);
@@ -1872,22 +1906,23 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * for objects of the parent.
  *
  * OBJECTS IN BOTH TIERS
- *   With options.object_codec an object is the value of its key. hutch_put_object encodes the
- *   object, and puts the bytes as hutch_put does: by the write policy, under the limits and
- *   times of both tiers, through options.codec, with all events, with extended data, a tag and
- *   a suffix. In memory the entry has the object beside its bytes, and both leave memory
- *   together. The charge is that of the value, or options->cost.
- *   hutch_get_object finds the value as hutch_get does. If the entry in memory has the object,
- *   the answer is that object. Else the codec decodes the value, and the entry in memory has
- *   the new object from then on. Of several threads that ask for it at the same time, one
- *   decodes, and all get the same object. A value that hutch_put or another process has put,
- *   and one that hutch_open finds in the directory, is decoded likewise.
- *   hutch_get, hutch_remove, cursors and all other calls work on the value. A write of the key
- *   replaces the object with the value; a touch keeps it. A view of the disk tier decodes at
- *   each call, and keeps no object.
- *   A failure of encode or decode is the answer of the call: HUTCH_NO_MEMORY, HUTCH_CORRUPT,
- *   HUTCH_UNSUPPORTED and HUTCH_WRONG_TYPE as the function returned them, else HUTCH_IO. The
- *   entry stays as it was. HUTCH_DEADLOCK: decode asked for the object that it is making.
+ *   With options.object_codec an object is the value of its key. hutch_put_object encodes
+ *   the object, and puts the bytes as hutch_put does: by the write policy, under the
+ *   limits and times of both tiers, through options.codec, with all events, with extended
+ *   data, a tag and a suffix. In memory the entry has the object beside its bytes, and
+ *   both leave memory together. The charge is that of the value, or options->cost.
+ *   hutch_get_object finds the value as hutch_get does. If the entry in memory has the
+ *   object, the answer is that object. Else the codec decodes the value, and the entry in
+ *   memory has the new object from then on, if the memory tier takes the entry; else each
+ *   call decodes. Of several threads that ask for it at the same time, one decodes, and
+ *   all get the same object. A value that hutch_put or another process has put, and one
+ *   that hutch_open finds in the directory, is decoded likewise. hutch_get, hutch_remove,
+ *   cursors and all other calls work on the value. A write of the key replaces the object
+ *   with the value; a touch keeps it. A view of the disk tier decodes at each call, and
+ *   keeps no object. A failure of encode or decode is the answer of the call:
+ *   HUTCH_NO_MEMORY, HUTCH_CORRUPT, HUTCH_UNSUPPORTED and HUTCH_WRONG_TYPE as the function
+ *   returned them, else HUTCH_IO. The entry stays as it was. HUTCH_DEADLOCK: decode asked
+ *   for the object that it is making.
  */
 
 /*
@@ -1895,13 +1930,14 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  *
  * The object replaces the object under the key. options are as in hutch_put, without
  * extended data. The charge is options->cost, or else what the entry takes beside the
- * object: as much as one with a value of 40 bytes. If the call fails, for whatever
- * reason, it releases the object before it returns, on the caller's thread. With
- * options.object_codec the call answers as hutch_put; a put that fails after the
- * encoding, or that has stored the object on disk only, releases it as an object that has
- * left. Without: HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
- * is removed. HUTCH_UNSUPPORTED: a view of the disk tier. HUTCH_INVALID_ARGUMENT,
- * HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made): nothing changed. Since 0.1.
+ * object: as much as one with a value of 40 bytes. If the call fails, for whatever reason,
+ * it releases the object before it returns, on the caller's thread. With
+ * options.object_codec the call answers as hutch_put; a put that fails after the encoding,
+ * or that has stored the object on disk only, releases it as an object that has left.
+ * Without, write_policy and suffix have no effect: HUTCH_TOO_LARGE: the cost is above the
+ * tier's max_entry; an older object is removed. HUTCH_UNSUPPORTED: a view of the disk
+ * tier. HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
+ * nothing changed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
                                         void *object, hutch_release release,
@@ -1952,7 +1988,8 @@ enum {
   HUTCH_SHRINK_DEFAULT = 0,   /* empty */
   HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
   HUTCH_SHRINK_LOW_WATER = 2, /* the policy evicts entries, down to options.low_water
-                                 percent of the cost limit */
+                                 percent of the cost limit, or of what it holds if there is
+                                 none */
   HUTCH_SHRINK_EXPIRED = 3    /* only expired entries leave */
 };
 
@@ -2037,8 +2074,9 @@ typedef struct hutch_copy_report {
  *
  * The call fills in *report (may be NULL) also on a failure, after which the entries copied
  * so far are in target. It needs memory for the largest value. HUTCH_INVALID_ARGUMENT: source
- * and target are the same cache. HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_IO: of either. Since
- * 0.1.
+ * and target are the same cache. HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_BUSY, HUTCH_IO: of
+ * either; of a source whose disk tier is out of service, what memory has is copied before the
+ * call fails. Since 0.1.
  */
 HUTCH_API hutch_status hutch_copy(hutch_cache *source, hutch_cache *target,
                                   hutch_copy_report *report);
@@ -2108,8 +2146,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     hutch_flush, and those that memory has answered when the entry leaves memory or the
  *     process closes the directory. Until then the entry may have ended for the others.
  *   - If the file system fails a put (HUTCH_PARTIAL), this process does not return the
- *     older value any more; other processes still do. If it fails a write under a condition
- *     on a database, the older value stays in all of them.
+ *     older value any more; other processes still do. If it fails a write under a condition,
+ *     the older value stays in all of them.
  *   - hutch_hold_files holds the files that its own process would remove.
  *   - A process that is alone may keep a read transaction of the database between reads.
  *     Its maintenance ends the transaction within about a second when another process

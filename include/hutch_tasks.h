@@ -113,7 +113,7 @@ typedef struct hutch_completion {
                                none */
   const hutch_error *error; /* status < 0: the error, valid likewise. get_many, put_many,
                                remove_many: that of the last index that failed. Else
-                               NULL */
+                               NULL, and in *now: hutch_last_error has the failure */
   uint64_t version;         /* put, and the other calls that store a value: as in
                                hutch_put_result */
   uint32_t memory;          /* likewise: HUTCH_OUTCOME_*, as in hutch_put_result */
@@ -197,9 +197,9 @@ HUTCH_API hutch_status hutch_task_cancel(hutch_task *task, uint32_t *was);
  *
  * HUTCH_OK: the completion has been made, or waits in its port. HUTCH_WOULD_BLOCK: timeout
  * is 0, and the task has not ended. HUTCH_TIMED_OUT: the task has not ended after timeout
- * nanoseconds (HUTCH_FOREVER: no limit). HUTCH_DEADLOCK: a task or a completion of the same
- * queue made the call. On a queue without threads, another thread has to run the tasks.
- * Since 0.1.
+ * nanoseconds (HUTCH_FOREVER: no limit). HUTCH_DEADLOCK: a task or a completion of the
+ * same queue made the call; with a timeout of 0 the call only looks, within a callback
+ * too. On a queue without threads, another thread has to run the tasks. Since 0.1.
  */
 HUTCH_API hutch_status hutch_task_wait(hutch_task *task, int64_t timeout);
 
@@ -235,7 +235,8 @@ typedef struct hutch_queue_options {
   uint32_t width;  /* how many tasks run at once, at most 256; 0: 2 */
   uint32_t flags;  /* HUTCH_QUEUE_NO_THREADS or 0 */
   uint64_t length; /* how many tasks may wait, without those that a group holds; 0: any
-                      number */
+                      number. A full queue refuses tasks for a group too; it does not refuse
+                      the start of a group */
 } hutch_queue_options;
 
 enum {
@@ -298,7 +299,7 @@ HUTCH_API hutch_status hutch_shared_queue(hutch_queue **out);
  *
  * *out: a new reference. The queue also accepts functions of the host. The queue makes one
  * thread more than its width for the cache's maintenance if all its threads are busy. After
- * the close of the cache it returns HUTCH_CLOSED. If options.queue named a queue, *out is
+ * the close of the cache it accepts no task (HUTCH_CLOSED). If options.queue named a queue, *out is
  * that queue, which does neither. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
@@ -390,8 +391,8 @@ HUTCH_API hutch_status hutch_group_create(hutch_queue *queue, hutch_group **out)
  * made). The completion is made when the last task has ended, also if some were cancelled,
  * with HUTCH_OPERATION_GROUP and the numbers of tasks. Its status is HUTCH_CANCELLED if
  * hutch_group_cancel was called before the last task had ended, or if every task was
- * cancelled. The group accepts no further task. HUTCH_EXISTS: this call or a wait has
- * started the group before. Since 0.1.
+ * cancelled. The group accepts no further task (HUTCH_INVALID_ARGUMENT). HUTCH_EXISTS:
+ * this call or a wait has started the group before. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_start(hutch_group *group, const hutch_task_options *options);
 
@@ -408,7 +409,9 @@ HUTCH_API hutch_status hutch_group_cancel(hutch_group *group);
  *
  * The call also waits until the group's completion has been made, or waits in its port. It
  * starts a group that has not been started, without a completion; with a timeout of 0 it
- * only looks. timeout and answers are as in hutch_task_wait. Since 0.1.
+ * only looks. timeout and answers are as in hutch_task_wait. HUTCH_DEADLOCK is found for the
+ * group's queue alone: a task of another queue must not wait for a group that has tasks on the
+ * queue of that task. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_wait(hutch_group *group, int64_t timeout);
 
@@ -521,7 +524,8 @@ HUTCH_API hutch_status hutch_contains_async(hutch_cache *cache, const void *key,
  * hutch_clear_async - hutch_clear as a task
  *
  * The call removes entries that were put before it, and keeps entries that are put later,
- * whenever the task runs. A cancel therefore comes too late, and deadline has no effect.
+ * whenever the task runs. A cancel therefore comes too late, and deadline has an effect only
+ * on HUTCH_TASK_WAIT.
  * Until the task has run, a get may still find such an entry in memory; hutch_add and the
  * other conditional calls treat it as absent. A clear takes no group and no identifier
  * (HUTCH_UNSUPPORTED). Since 0.1.
@@ -553,17 +557,19 @@ HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spe
  * that leads runs its loader on a worker. A task that waits for another's load occupies no
  * place of the queue's width and counts as queued. Its cancel only leaves the load, which
  * continues for the others. Its timeout is that of load_options, or the deadline if that is
- * sooner (HUTCH_TIMED_OUT). The cancel of a task that leads asks it to end; the loader sees
- * that by hutch_loading_wanted when all other callers have left.
+ * sooner (HUTCH_TIMED_OUT). The cancel of a task whose loader runs asks it to end; the loader
+ * sees that by hutch_loading_wanted when all other callers have left.
  *
  * A loader may take a reference to its loading and return HUTCH_WOULD_BLOCK. It is then
  * answered later, from any thread, by hutch_loading_fulfil, _fail or _abandon, and occupies
- * no thread until then. The release of the host's last reference without an answer abandons
+ * no thread until then. Its task is queued until then: a cancel or the deadline ends the task
+ * at once and abandons the load, the lead passes on, and a later answer is
+ * HUTCH_INVALID_ARGUMENT. The release of the host's last reference without an answer abandons
  * the load; so does HUTCH_WOULD_BLOCK if the host has no reference. load_options->parent is
  * the load that needs this one; NULL: none, within a loader too. The library calls release
  * (may be NULL) once with context when it will not call the loader any more, before the
- * completion; also if the submission failed. A close cancels the loads whose loader does not
- * run. Since 0.1.
+ * completion; also if the submission failed. A close ends the tasks whose loader does not run
+ * (HUTCH_CLOSED or HUTCH_CANCELLED). Since 0.1.
  */
 HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_loader loader, void *context,
@@ -599,15 +605,15 @@ typedef struct hutch_call {
 /*
  * hutch_submit - a call of a cache as a task
  *
- * For the calls that have no function of their own above. The answer and the results are in
- * the completion. A call on one key runs in the order of its key, and a write of one key
- * counts from its submission, as that of hutch_put_async does (HUTCH_SUPERSEDED). The calls
- * on many keys count from the time when their task runs. A touch changes no value, and is
- * never superseded. A close carries out the writes that wait. A walk
- * (HUTCH_OPERATION_EACH) that is asked to end ends with HUTCH_CANCELLED. A call takes no
- * identifier (HUTCH_UNSUPPORTED). With HUTCH_TASK_MAY_FINISH_NOW, only add, replace and
- * compare_and_swap may be done at once. HUTCH_UNSUPPORTED: an operation that is not one of
- * these. Since 0.1.
+ * For the calls that have no function of their own above. The answer and the results are
+ * in the completion. A call on one key runs in the order of its key, and a write of one
+ * key counts from its submission, as that of hutch_put_async does (HUTCH_SUPERSEDED). The
+ * calls on many keys count from the time when their task runs. A touch changes no value,
+ * and is never superseded. A close carries out the writes that wait, but for those that a
+ * group holds, which it cancels. A walk (HUTCH_OPERATION_EACH) that is asked to end ends
+ * with HUTCH_CANCELLED. A call takes no identifier (HUTCH_UNSUPPORTED). With
+ * HUTCH_TASK_MAY_FINISH_NOW, only add, replace and compare_and_swap may be done at once.
+ * HUTCH_UNSUPPORTED: an operation that is not one of these. Since 0.1.
  */
 HUTCH_API hutch_status hutch_submit(hutch_cache *cache, const hutch_call *call,
                                     const hutch_task_options *options, hutch_task **task);
