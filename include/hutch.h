@@ -95,8 +95,9 @@
  *   callbacks of a tier view, of a cache's tasks and of a cache's queue are callbacks of
  *   the cache, whatever thread makes them. If several caches have one queue, a callback of
  *   the queue or of a task is one of all these caches, and a callback of one of the caches
- *   is one of the queue. A clock must not call the library, and a codec
- *   must not call the cache that it belongs to.
+ *   is one of the queue, but not of the other caches. With a timeout of 0 the waits only
+ *   look, within a callback too. A clock must not call the library, and a codec must not
+ *   call the cache that it belongs to.
  *
  *   Every _release function and hutch_close accept NULL.
  *
@@ -605,8 +606,8 @@ enum {
  * process has closed the directory.
  *
  * A directory with a damaged manifest opens: the call renames the manifest to
- * hutch-<digits>.damaged (16 hexadecimal digits), and the cache starts empty. The newest such file
- * stays for a week and does not count against the limits. In a cache's directory, a
+ * hutch-<digits>.damaged (16 hexadecimal digits), and the cache starts empty. The newest such
+ * file stays for a week and does not count against the limits. In a cache's directory, a
  * manifest that is not a SQLite database counts as damaged. In the directory of a log the
  * file manifest.sqlite has no entries: where it is damaged or missing, it is made anew, the
  * entries stay, and the damaged file stays until another one is set aside.
@@ -671,9 +672,8 @@ HUTCH_API hutch_status hutch_close(hutch_cache *cache);
  * does not exist, or has no cache. HUTCH_BUSY: this process or another one has it open.
  * HUTCH_INVALID_ARGUMENT: the path is empty. HUTCH_FORKED and HUTCH_DEADLOCK: as in
  * hutch_open. HUTCH_BAD_DIRECTORY: the path is not a directory's, or the manifest is not a
- * cache's. HUTCH_NEWER_FORMAT: a newer library
- * has written it. In all of these cases the call changes nothing. No process may open the
- * directory during the call. Since 0.1.
+ * cache's. HUTCH_NEWER_FORMAT: a newer library has written it. In all of these cases the
+ * call changes nothing. No process may open the directory during the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_destroy(const char *directory);
 
@@ -729,8 +729,8 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
  * flags are those of that opening. The release functions of the clock and the codecs are
  * NULL, so *out can be passed to hutch_open for another directory; the functions and
  * contexts of the clock and the codec are then valid as long as the host keeps them. queue is
- * no reference of the caller's, and is valid as long as the cache; with a queue, workers and
- * queue_length are 0. A view answers as its cache. Since 0.1.
+ * no reference of the caller's; it and object_codec are valid as long as the cache. With a
+ * queue, workers and queue_length are 0. A view answers as its cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out);
 
@@ -1271,8 +1271,9 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  * ago; with a clock of the host it is exact. It counts an entry twice while a write-back
  * (HUTCH_WRITE_ON_EVICTION) is writing it. Where processes share the directory, an entry in
  * memory only that another process has replaced or evicted by a write also counts, until
- * memory needs its space. The call may miss an entry of memory that the disk tier evicts, or
- * has evicted in another call that has not returned or in maintenance. Since 0.1.
+ * memory needs its space; so do entries of another codec, which reads do not see. The call
+ * may miss an entry of memory that the disk tier evicts, or has evicted in another call that
+ * has not returned or in maintenance. Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 
@@ -1867,7 +1868,8 @@ HUTCH_API hutch_status hutch_path(hutch_cache *cache, const void *key, size_t ke
  * it is open, whatever becomes of the entry and the cache. For a value with a file, it is a
  * read-only descriptor of that file. For any other value, it refers to a copy in memory
  * (memfd_create), sealed against writing. sendfile, mmap and fstat work with both. The call
- * is an access, like hutch_get, but does not check the bytes of a file. Since 0.1.
+ * is an access, like hutch_get, of the disk tier alone for a value with a file; it does not
+ * check the bytes of a file. HUTCH_IO: also if the process has no descriptor left. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open_fd(hutch_cache *cache, const void *key, size_t key_size,
                                       int32_t *out);
@@ -1879,9 +1881,10 @@ HUTCH_API hutch_status hutch_open_fd(hutch_cache *cache, const void *key, size_t
  * from hutch_path stay valid. Replacement, removal and eviction of entries still take
  * effect at once. The files of those entries are deleted, and their space is freed, when
  * the last hold has ended. Holds are counted. Each ends with an unhold through the same
- * reference, with the end of that reference, or with the close of the cache. A kill of the
- * process meanwhile loses nothing. HUTCH_INVALID_ARGUMENT: this reference holds no files.
- * Since 0.1.
+ * handle (a view is another one; hutch_cache_retain makes none), with the handle's last
+ * reference, or with the close of the cache. A kill of the process meanwhile loses nothing.
+ * A cache without files of values accepts holds too. HUTCH_INVALID_ARGUMENT: this handle
+ * holds no files. Since 0.1.
  */
 HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
 HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
@@ -1949,7 +1952,8 @@ HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, siz
  * *out: a reference, which hutch_object_release releases. Until then the object is not
  * released, whatever becomes of its entry or its cache. *out is NULL if the answer is
  * HUTCH_NOT_FOUND or a failure. The call is an access, like hutch_get. With
- * options.object_codec it may decode a value. Since 0.1.
+ * options.object_codec it may decode a value. HUTCH_UNSUPPORTED: a view of the disk tier
+ * without an object codec; so in hutch_remove_object. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_object **out);
@@ -2226,7 +2230,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     inline_threshold, or than a quarter of a segment, has a file of its own. Files and
  *     segments share the limit of cost; a file counts whole blocks of 4 KiB. A value whose
  *     file would not fit beside two segments is stored in the log if it is not larger than a
- *     segment.
+ *     segment. Key, extended data and tag of an entry must fit a segment: under a limit of cost
+ *     below about 4 MB the longest are HUTCH_OUTCOME_TOO_LARGE.
  *   - By its own policy, eviction and trims to a cost or a count take entries in the order of
  *     their writes, but for those that are kept. An entry is kept, in a part of the log of
  *     its own, if it was read twice after it was written, if memory has it and was asked for

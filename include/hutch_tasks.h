@@ -316,7 +316,8 @@ typedef hutch_status (*hutch_work)(void *context, hutch_task *task);
  * (may be NULL) receives a reference. work receives the task too: hutch_task_status tells
  * it when it is asked to end. HUTCH_WOULD_BLOCK: the queue is full. HUTCH_TIMED_OUT: the
  * queue was full until the deadline (HUTCH_TASK_WAIT). HUTCH_DEADLOCK: a task of the same
- * queue would wait for room. Since 0.1.
+ * queue would wait for room. HUTCH_CLOSED: the cache of the queue has been closed. HUTCH_IO:
+ * no thread could be made. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_submit(hutch_queue *queue, hutch_work work, void *context,
                                           hutch_release release,
@@ -433,7 +434,7 @@ HUTCH_API void hutch_group_release(hutch_group *group);
  * readable while completions wait, and the event loop then drains them on its own thread.
  * hutch_task_wait may return a moment before the descriptor becomes readable.
  * One port serves any number of caches and queues. *out: a new reference, which
- * hutch_port_release releases. Since 0.1.
+ * hutch_port_release releases. HUTCH_IO: the process has no descriptor left. Since 0.1.
  */
 HUTCH_API hutch_status hutch_port_create(hutch_port **out);
 
@@ -484,10 +485,11 @@ HUTCH_API void hutch_port_release(hutch_port *port);
 /*
  * The calls of a cache as tasks. The calls copy their arguments. HUTCH_OK: the task is
  * submitted, or done (HUTCH_TASK_MAY_FINISH_NOW); the answer of the operation is in the
- * completion. Any other status: the task is not submitted, and there is no completion.
- * options may be NULL. task (may be NULL) receives a reference, which hutch_task_release
- * releases. A task keeps its cache open: a cache that is released without hutch_close is
- * shut down after its last task.
+ * completion. Any other status: the task is not submitted, and there is no completion:
+ * HUTCH_WOULD_BLOCK, HUTCH_TIMED_OUT and HUTCH_DEADLOCK as in hutch_queue_submit;
+ * HUTCH_CLOSED; HUTCH_IO: no thread could be made. options may be NULL. task (may be NULL)
+ * receives a reference, which hutch_task_release releases. A task keeps its cache open: a
+ * cache that is released without hutch_close is shut down after its last task.
  */
 
 /*

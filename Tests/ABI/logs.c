@@ -144,11 +144,12 @@ TEST(limits_that_an_opening_changes_are_logged) {
 
 TEST(a_log_whose_index_is_made_anew_is_logged) {
   path directory = scratch("cache");
-  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  hutch_options options = {.struct_size = sizeof options, .storage = HUTCH_STORAGE_LOG};
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
   CHECK(unlink(scratch("cache/hutch-index").text) == 0);
   told t = TOLD;
   CHECK_OK(hutch_set_default_logger(HUTCH_LOG_INFO, note, &t, let_go));
-  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  CHECK_OK(hutch_close(open_cache(directory.text, &options)));
   CHECK_EQUAL(1, count_of_words(&t, "2: the log's index could not be used"));
   CHECK_EQUAL(1, t.lines);
   CHECK_OK(hutch_set_default_logger(0, NULL, NULL, NULL));

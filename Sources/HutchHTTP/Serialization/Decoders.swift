@@ -79,7 +79,9 @@ final class Decoders {
     case HUTCH_HTTP_DECODE_JSON:
       return JSONCheck.isValid(body) ? nil : "it is not JSON"
     case HUTCH_HTTP_DECODE_TEXT:
-      guard let charset = try MediaType.charset(of: type),
+      let charset = try MediaType.charset(of: type)
+      defer { withExtendedLifetime(charset) {} }
+      guard let charset,
         !Letters.areSame(charset.start, "utf-8"), !Letters.areSame(charset.start, "us-ascii")
       else { return UTF8Check.isValid(body) ? nil : "it is not UTF-8" }
       guard let text = try Charset.convert(body, from: charset, most: task.session.configuration)

@@ -95,7 +95,7 @@ final class Transfer {
   /// That connection has been made, with the tunnel of a proxy and the TLS handshake.
   private(set) var isConnected = false
   var isPaused = false
-  /// The request ends, and the rest of its body is for nobody.
+  /// The request ends, and the rest of its body is not used.
   private(set) var isDropped = false
 
   init(of task: HTTPTask) {
