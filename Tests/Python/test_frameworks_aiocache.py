@@ -9,6 +9,7 @@ import pytest
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock
 from aiocache.serializers import JsonSerializer, PickleSerializer, StringSerializer
 from hutch.frameworks.aiocache import HutchCache
+from hutch.pickling import PickleSerializer as Pickle
 from native import put_unreadable
 
 
@@ -152,6 +153,11 @@ def test_natural_values_only(options):
             await cache.set("key", object())
 
     run(work, options, cache_serializer=None)
+
+
+def test_a_serializer_of_hutch_is_named_by_another_option():
+    with pytest.raises(TypeError, match="cache_serializer"):
+        HutchCache(serializer=Pickle(key=b"0123456789abcdef"))
 
 
 def test_namespaces(options):

@@ -60,12 +60,13 @@ class AsyncEntries(SubmittedEntries):
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        suffix: str | None = None,
         tag: Key | None = None,
         priority: str = "default",
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
         data, extended = self._forms.encode(value)
-        options = put_options(expire, idle, cost, extended, None, write_policy, tag)
+        options = put_options(expire, idle, cost, extended, suffix, write_policy, tag)
         put = lib.hutch_put_async
         status, _ = await _of_key(self, put, key, priority, data, len(data), options)
         return status != Status.SUPERSEDED

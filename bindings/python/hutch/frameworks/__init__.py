@@ -24,8 +24,9 @@ must be one that no other user can write to. There are two safe ways for other d
     serializer=None                       natural values only, in the package's own forms
     serializer=PickleSerializer(key=...)  pickle, and bytes without the key's code are not read
 
-Values of bytes, str and int are never pickled. joblib has a format of its own, which is always
-pickle, and the backend of requests-cache stores JSON.
+In aiocache this option is called cache_serializer, since serializer is aiocache's own. Values of
+bytes, str and int are never pickled. joblib has a format of its own, which is always pickle, and
+the backend of requests-cache stores JSON, and takes the serializers of requests-cache.
 
 Options. They are those of hutch.Cache: memory, disk, storage, durability and the others. As with
 it, several processes may have a directory open.

@@ -21,6 +21,7 @@ from typing import Any
 from .._cache import Cache
 from .._errors import Error
 from .._units import Seconds
+from ..pickling import PickleSerializer
 from ._backing import REFUSALS, increment_or_add, lasting, needs, open_cache, own_key, refused
 
 try:
@@ -48,6 +49,8 @@ class HutchCache(BaseCache):
 
     def __init__(self, directory: Any = None, serializer: Any = None, **options: Any) -> None:
         own = {name: options.pop(name) for name in _OPTIONS if name in options}
+        if isinstance(serializer, PickleSerializer):
+            raise TypeError("serializer is of aiocache: cache_serializer names one of hutch")
         if "cache_serializer" in options:
             options["serializer"] = options.pop("cache_serializer")
         super().__init__(serializer=serializer or NullSerializer(), **own)

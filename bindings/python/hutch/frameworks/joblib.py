@@ -7,10 +7,12 @@
     memory = joblib.Memory("/var/tmp/results", backend="hutch", backend_options={"disk": "20 GB"})
 
 Results, arguments and the code of functions are entries of one cache, which keeps its limits by
-itself: it evicts the least recently used first. joblib's own format is pickle: a read of a result
+itself: it evicts by its disk_policy the results that seem least useful. joblib's own format is pickle: a read of a result
 runs code that the bytes choose. The directory must be one that no other user can write to.
 
-mmap_mode has no effect: an entry may be evicted while its file is mapped. compress works as usual.
+mmap_mode maps nothing: an entry may be evicted while its file is mapped. But joblib then reads each
+new result back, and raises KeyError if the store did not take it. compress works as usual. joblib
+says of a result that no tier takes that it was "unable to cache to disk".
 """
 
 from __future__ import annotations
