@@ -116,6 +116,22 @@ def test_a_dataclass_that_has_more_than_its_fields_is_no_argument():
             key(value)
 
 
+def test_an_object_with_an_attribute_that_is_no_field_is_no_argument():
+    @dataclasses.dataclass
+    class Base:
+        x: int
+
+    class Pair(collections.namedtuple("Pair", "a b")):
+        pass
+
+    base, pair = Base(1), Pair(1, 2)
+    assert key(base) == key(Base(1)) and key(pair) == key(Pair(1, 2))
+    base.y = pair.c = 3
+    for value in (base, pair, [base]):
+        with pytest.raises(TypeError, match="no field"):
+            key(value)
+
+
 def test_classes_as_arguments():
     class Local:
         pass

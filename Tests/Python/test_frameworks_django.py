@@ -441,9 +441,16 @@ def test_limits(tmp_path):
     for number in range(50):
         cache.set(str(number), number)
     limits = cache._cache.limits()
-    assert (limits.disk.count, limits.memory.cost) == (10, 8 << 20)
+    assert (limits.disk.count, limits.memory.count, limits.memory.cost) == (10, 10, 8 << 20)
     assert len(cache._cache.disk) <= 10
-    assert options == {"MAX_ENTRIES": 10, "CULL_FREQUENCY": 2, "memory": "8 MiB"}
+    options["MAX_ENTRIES"], options["disk"] = "7", hutch.TierLimits(cost="9 MiB", time_to_live=60)
+    settings["LOCATION"] = str(tmp_path / "other")
+    limits = CacheHandler({"default": settings})["default"]._cache.limits()
+    assert (limits.disk.count, limits.disk.cost, limits.disk.time_to_live) == (7, 9 << 20, 60)
+    options["disk"] = hutch.TierLimits(count=5)
+    settings["LOCATION"] = str(tmp_path / "third")
+    assert CacheHandler({"default": settings})["default"]._cache.limits().disk.count == 5
+    assert options["memory"] == "8 MiB" and options["MAX_ENTRIES"] == "7"
 
 
 def test_bytes_of_another_writer_are_not_unpickled(tmp_path):

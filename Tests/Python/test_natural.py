@@ -363,6 +363,16 @@ def test_numbers_of_numpy_are_keys_as_in_a_dict(cache):
             cache[key] = 1
 
 
+def test_empty_scalars_of_numpy_are_values(cache):
+    numpy = pytest.importorskip("numpy")
+    for empty in (numpy.array(["", ""])[0], numpy.bytes_(b"")):
+        for value in (empty, {"name": empty, "n": 1}, (empty,)):
+            cache["value"] = value
+            found = cache["value"]
+            assert found == value and type(found) is type(value)
+        assert type(cache.memoize()(lambda: empty)()) is type(empty)
+
+
 def test_a_time_without_a_date_in_utc_is_no_key(cache):
     early = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
     cache["value"] = early

@@ -125,16 +125,20 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
             digest = _sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
             return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        from ._cbor import check_attributes
+
+        check_attributes(value, kind, kind._fields)
         # With the names: rows of different tables have classes of one name, as those of pandas.
         names = ", ".join(kind._fields)
         return f"({names})=" + "".join(literal(item, typed) + "," for item in value)
     dataclasses = sys.modules.get("dataclasses")
     if dataclasses is not None and dataclasses.is_dataclass(kind):
-        from ._cbor import has_fields_alone
+        from ._cbor import check_attributes, has_fields_alone
 
         if not has_fields_alone(kind):
             return None
-        fields = (f.name for f in dataclasses.fields(value))
+        fields = [f.name for f in dataclasses.fields(value)]
+        check_attributes(value, kind, fields)
         return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
     return None
 

@@ -40,6 +40,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from collections.abc import Collection
 from typing import Any, Callable
 
 DEEPEST = 200
@@ -332,22 +333,24 @@ def _registered(value: Any, kind: type) -> tuple[int, Any]:
         import dataclasses
 
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        if len(getattr(value, "__dict__", ())) > 0:
-            _check_attributes(value, kind, fields)
+        check_attributes(value, kind, fields)
         return DATACLASS, [name, fields]
+    check_attributes(value, kind, value._fields)
     return NAMEDTUPLE, [name, dict(zip(value._fields, value))]
 
 
-def _check_attributes(value: Any, kind: type, fields: dict[str, Any]) -> None:
-    """TypeError: the object has an attribute that would be missing from the one that is read."""
-    for name in vars(value):
+def check_attributes(value: Any, kind: type, fields: Collection[str]) -> None:
+    """TypeError: the object has an attribute that is no field: it would be missing from the object
+    that is read, and does not distinguish the key of a call."""
+    for name in getattr(value, "__dict__", ()):
         # A cached_property is made again; Python itself notes the parameters of a generic class.
-        is_made = hasattr(type(getattr(kind, name, None)), "__get__")
+        made = getattr(kind, name, None)
+        is_made = hasattr(type(made), "__get__") and not callable(made)
         if name in fields or name.startswith("__") or is_made:
             continue
         raise TypeError(
             f"{kind.__name__} has the attribute {name!r}, which is no field: "
-            "it would be missing from the object that is read"
+            "it would be missing from the object that is read, and from the key of a call"
         )
 
 

@@ -286,6 +286,9 @@ def _array(content: Any) -> Any:
 def _scalar(content: Any) -> Any:
     name, data = _exactly(content, str, bytes)
     dtype = _dtype(name)
+    if dtype.kind in "SU" and dtype.itemsize == 0 and not data.strip(b"\0"):
+        # An empty text, of which numpy gives the bytes of one character, or empty bytes.
+        return dtype.type()
     if len(data) != dtype.itemsize or not data:
         raise Unreadable("a number of another size")
     return _plain(data, dtype)[0]

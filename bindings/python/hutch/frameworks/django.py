@@ -41,6 +41,14 @@ except ImportError as error:
 V = TypeVar("V")
 
 
+def _counted(limits: Any, count: int) -> TierLimits:
+    """The limits of a tier, or its size, with a number of entries if they have none."""
+    if not isinstance(limits, TierLimits):
+        return TierLimits(cost=limits, count=count)
+    given = {name: getattr(limits, name) for name in limits.__match_args__}
+    return TierLimits(**{**given, "count": count if limits.count is None else limits.count})
+
+
 class HutchCache(BaseCache):
     """A backend of CACHES; Django makes one for each thread.
 
@@ -55,9 +63,8 @@ class HutchCache(BaseCache):
         options.pop("CULL_FREQUENCY", None)
         count = options.pop("MAX_ENTRIES", None)
         if count is not None:
-            options.setdefault("memory", TierLimits(count=count))
-            if location:
-                options.setdefault("disk", TierLimits(count=count))
+            for tier in ("memory", "disk") if location else ("memory",):
+                options[tier] = _counted(options.get(tier), int(count))
         self._cache = process_cache(str(location) if location else None, options)
 
     def _expire(self, timeout: Any) -> float:
