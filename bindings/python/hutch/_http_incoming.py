@@ -61,7 +61,7 @@ MOST_WAITING = 1 << 20
 
 
 class Pieces:
-    """Pieces of a body, from the session's thread to one reader, who protects them.
+    """Pieces of a body, from the session's thread to one reader, whose lock protects them.
 
     If the reader is slow, the task is suspended, and nothing more is read from its connection.
     """
