@@ -78,7 +78,12 @@ extension Transfer {
     guard let end = field.firstIndex(of: 0) else {
       throw .invalid("a user or a password does not end with NUL")
     }
-    return try Text(Bytes(rebasing: field[..<end]))
+    let text = Bytes(rebasing: field[..<end])
+    // libcurl puts the user into a header as it is.
+    guard Syntax.isValue(text) else {
+      throw .invalid("a user or a password has a control character")
+    }
+    return try Text(text)
   }
 }
 

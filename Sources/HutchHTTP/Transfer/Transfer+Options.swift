@@ -22,7 +22,8 @@ extension Transfer {
     options.set(CURLOPT_HTTPHEADER, lines)
     let connect = configuration.connectTimeout
     options.set(CURLOPT_CONNECTTIMEOUT_MS, Int(min((connect - 1) / 1_000_000 + 1, 1 << 30)))
-    // Without it libcurl would look at the environment.
+    // Without them libcurl would look at the environment.
+    options.set(CURLOPT_NOPROXY, literal(""))
     options.set(CURLOPT_PROXY, configuration.proxy.map { UnsafePointer($0.start) } ?? literal(""))
     if configuration.keepsCookies { options.set(CURLOPT_COOKIEFILE, literal("")) }
     if request.decompresses { options.set(CURLOPT_ACCEPT_ENCODING, literal("")) }
