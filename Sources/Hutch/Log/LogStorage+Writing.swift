@@ -78,7 +78,8 @@ extension LogStorage {
     let (key, hash) = (log.key, log.hash)
     var result = StoreWrite.Result()
     guard let store = uncounted else {
-      fail(&result, key, hash, for: service.failure)
+      result.fail(for: service.failure)
+      bar(key, hash)
       return result
     }
     store._withUnsafeGuaranteedRef { store in
@@ -173,26 +174,26 @@ extension LogStorage {
 
   /// A write that was not carried out.
   private func endUndone(_ write: inout StoreWrite, for reason: Failure) {
-    if LogStorage.leaves(write.kind == .touch, write.condition) {
-      write.result.failure = reason
-      write.result.outcome = .failed
-    } else {
-      endFailed(&write, for: reason)
-    }
+    write.result.fail(for: reason)
+    if !LogStorage.leaves(write.kind == .touch, write.condition) { bar(write) }
   }
 
   /// A write that was carried out, perhaps.
   func endFailed(_ write: inout StoreWrite, for reason: Failure) {
-    // A clear has no key: every key is barred.
-    fail(&write.result, (write.entry?.key).map { Bytes($0) }, write.hash, for: reason)
+    write.result.fail(for: reason)
+    bar(write)
   }
 
   @inline(never)
-  private func fail(
-    _ result: inout StoreWrite.Result, _ key: Bytes?, _ hash: UInt64, for reason: Failure
-  ) {
-    result.failure = reason
-    result.outcome = .failed
-    bar(key, hash)
+  private func bar(_ write: borrowing StoreWrite) {
+    // A clear has no key: every key is barred.
+    bar((write.entry?.key).map { Bytes($0) }, write.hash)
+  }
+}
+
+extension StoreWrite.Result {
+  fileprivate mutating func fail(for reason: Failure) {
+    failure = reason
+    outcome = .failed
   }
 }
