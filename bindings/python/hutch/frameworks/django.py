@@ -45,8 +45,7 @@ def _counted(limits: Any, count: int) -> TierLimits:
     """The limits of a tier, or its size, with a number of entries if they have none."""
     if not isinstance(limits, TierLimits):
         return TierLimits(cost=limits, count=count)
-    given = {name: getattr(limits, name) for name in limits.__match_args__}
-    return TierLimits(**{**given, "count": count if limits.count is None else limits.count})
+    return limits if limits.count is not None else limits.__replace__(count=count)
 
 
 class HutchCache(BaseCache):
