@@ -142,18 +142,26 @@ PROCESS(has_it_open, directory) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Starts a process that has the directory open. Returns the word of the directory's lock. */
+static _Atomic uint32_t *open_elsewhere(path directory, process *other) {
+  *other = start_process("has_it_open", directory.text);
+  await_ready(other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  return (_Atomic uint32_t *)(index + LOCK_OFFSET);
+}
+
+/* The second member that has opened the directory has the lock, and does not let go of it. */
+enum { LOCKED_ELSEWHERE = 99 << 8 | 2 };
+
 static void check_keys_of_failed_writes(void) {
   path directory = scratch("keys");
   hutch_options options = log_options();
   hutch_cache *cache = open_cache(directory.text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   for (int i = 0; i < 3; i++) CHECK_OK(put_text(disk, (const char *[]){"a", "b", "c"}[i], "old"));
-  process other = start_process("has_it_open", directory.text);
-  await_ready(&other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
-  /* The second one that has opened the directory. */
-  atomic_store(word, 99 << 8 | 2);
+  process other;
+  _Atomic uint32_t *word = open_elsewhere(directory, &other);
+  atomic_store(word, LOCKED_ELSEWHERE);
 
   CHECK_TEXT(cache, "a", "old");
   hutch_put_result result = new_result();
@@ -194,11 +202,9 @@ static void check_failed_clear(void) {
   hutch_options options = log_options();
   hutch_cache *cache = open_cache(directory.text, &options);
   CHECK_OK(put_text(cache, "a", "old"));
-  process other = start_process("has_it_open", directory.text);
-  await_ready(&other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
-  atomic_store(word, 99 << 8 | 2);
+  process other;
+  _Atomic uint32_t *word = open_elsewhere(directory, &other);
+  atomic_store(word, LOCKED_ELSEWHERE);
   CHECK_STATUS(HUTCH_BUSY, hutch_clear(cache));
   CHECK_MISSING(cache, "a");
   atomic_store(word, 0);
@@ -234,11 +240,9 @@ static void end_after_failure(void *context, int way) {
   options.flags |= HUTCH_OPEN_NO_THREADS;
   hutch_cache *cache = open_cache(directory.text, &options);
   CHECK_OK(put_text(cache, "key", "old"));
-  process other = start_process("has_it_open", directory.text);
-  await_ready(&other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
-  atomic_store(word, 99 << 8 | 2);
+  process other;
+  _Atomic uint32_t *word = open_elsewhere(directory, &other);
+  atomic_store(word, LOCKED_ELSEWHERE);
   if (way == CLEAR_CLOSE) CHECK_STATUS(HUTCH_BUSY, hutch_clear(cache));
   else CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "new"));
   if (way != PUT_CLOSE_BUSY) atomic_store(word, 0);
@@ -301,10 +305,7 @@ static damaged_log open_damaged(void) {
   static const char value[] = "the value that is damaged";
   CHECK_OK(put_text(log.disk, "damaged", value));
   damage_in_log(directory.text, value);
-  log.other = start_process("has_it_open", directory.text);
-  await_ready(&log.other);
-  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
-  log.word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  log.word = open_elsewhere(directory, &log.other);
   return log;
 }
 
@@ -322,7 +323,7 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
   damaged_log log = open_damaged();
   hutch_cache *cache = log.cache, *disk = log.disk;
   holding.word = log.word;
-  holding.holder = 99 << 8 | 2;
+  holding.holder = LOCKED_ELSEWHERE;
   holding.waits = 40;
   atomic_store(holding.word, holding.holder);
   hutch_value *none = NULL;
@@ -346,7 +347,7 @@ TEST(a_reader_that_does_not_wait_for_a_holder_leaves_writers_their_patience) {
 TEST(a_damaged_entry_is_counted_once_by_readers_that_wait_for_no_holder) {
   damaged_log log = open_damaged();
   hutch_cache *cache = log.cache, *disk = log.disk;
-  atomic_store(log.word, 99 << 8 | 2);
+  atomic_store(log.word, LOCKED_ELSEWHERE);
   hutch_value *none = NULL;
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(disk, KEY("damaged"), &none));
   CHECK_EQUAL(1, stats_of(cache).disk.damaged);

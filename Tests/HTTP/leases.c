@@ -166,7 +166,7 @@ TEST(a_response_of_another_session_is_for_all_that_waited_for_it) {
   stop(&r);
 }
 
-TEST(a_redirect_of_another_session_keeps_nobody_waiting_for_where_it_leads) {
+TEST(a_redirect_of_another_session_keeps_no_task_waiting_for_where_it_leads) {
   path directory = scratch("cache");
   rig r = start_in("lease_moved", directory.text, 0, 0);
   rig other = start_beside(&r, 0, 0);
