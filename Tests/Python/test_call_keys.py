@@ -124,12 +124,25 @@ def test_an_object_with_an_attribute_that_is_no_field_is_no_argument():
     class Pair(collections.namedtuple("Pair", "a b")):
         pass
 
-    base, pair = Base(1), Pair(1, 2)
-    assert key(base) == key(Base(1)) and key(pair) == key(Pair(1, 2))
-    base.y = pair.c = 3
-    for value in (base, pair, [base]):
+    class Slotted(Base):
+        __slots__ = ("y",)
+
+    base, pair, slotted = Base(1), Pair(1, 2), Slotted(1)
+    for value, same in ((base, Base(1)), (pair, Pair(1, 2)), (slotted, Slotted(1))):
+        assert key(value) == key(same)
+    base.y = pair.c = slotted.y = 3
+    for value in (base, pair, slotted, [base]):
         with pytest.raises(TypeError, match="no field"):
             key(value)
+
+
+def test_an_object_with_a_field_that_has_no_value_is_no_argument():
+    @dataclasses.dataclass
+    class Partial:
+        x: int = dataclasses.field(init=False)
+
+    with pytest.raises(TypeError, match="Partial has no value in its field 'x'"):
+        key(Partial())
 
 
 def test_classes_as_arguments():

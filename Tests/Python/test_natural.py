@@ -224,6 +224,35 @@ def test_an_object_with_more_than_its_fields(cache):
     assert cache["square"] == Square(3)
 
 
+@hutch.register
+@dataclasses.dataclass
+class Partial:
+    x: int
+    y: list = dataclasses.field(init=False)
+
+
+@hutch.register
+class Slotted(Partial):
+    __slots__ = ("other", "__own")
+
+
+def test_an_object_with_a_slot_that_is_no_field(cache):
+    for name in ("other", "_Slotted__own"):
+        slotted = Slotted(1)
+        slotted.y = [2]
+        cache["slotted"] = slotted
+        assert cache["slotted"] == slotted and type(cache["slotted"]) is Slotted
+        setattr(slotted, name, 3)
+        with pytest.raises(TypeError, match=f"Slotted has the attribute '{name}', which is no"):
+            cache["slotted"] = slotted
+
+
+def test_an_object_with_a_field_that_has_no_value(cache):
+    for value in (Partial(1), [Partial(1)]):
+        with pytest.raises(TypeError, match="Partial has no value in its field 'y'"):
+            cache["partial"] = value
+
+
 def test_a_class_is_registered_by_a_text():
     for wrong, error in ((5, TypeError), (b"name", TypeError), ("\ud800", ValueError)):
         with pytest.raises(error):

@@ -133,13 +133,12 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
         return f"({names})=" + "".join(literal(item, typed) + "," for item in value)
     dataclasses = sys.modules.get("dataclasses")
     if dataclasses is not None and dataclasses.is_dataclass(kind):
-        from ._cbor import check_attributes, has_fields_alone
+        from ._cbor import fields_of, has_fields_alone
 
         if not has_fields_alone(kind):
             return None
-        fields = [f.name for f in dataclasses.fields(value)]
-        check_attributes(value, kind, fields)
-        return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
+        fields = fields_of(value, kind)
+        return ", ".join(f"{name}={literal(item, typed)}" for name, item in fields.items())
     return None
 
 

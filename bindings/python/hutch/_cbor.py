@@ -40,7 +40,8 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from types import MemberDescriptorType
 from typing import Any, Callable
 
 DEEPEST = 200
@@ -330,24 +331,46 @@ def _registered(value: Any, kind: type) -> tuple[int, Any]:
             return ENUM, [name, member.value]
         raise TypeError(f"{value!r} is no member of its class with a name of its own")
     if of == DATACLASS:
-        import dataclasses
-
-        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        check_attributes(value, kind, fields)
-        return DATACLASS, [name, fields]
+        return DATACLASS, [name, fields_of(value, kind)]
     check_attributes(value, kind, value._fields)
     return NAMEDTUPLE, [name, dict(zip(value._fields, value))]
+
+
+def fields_of(value: Any, kind: type) -> dict[str, Any]:
+    """The fields of a dataclass's object. TypeError: one has no value, or see check_attributes."""
+    import dataclasses
+
+    fields = {}
+    for each in dataclasses.fields(kind):
+        try:
+            fields[each.name] = getattr(value, each.name)
+        except AttributeError:
+            raise TypeError(f"{kind.__name__} has no value in its field {each.name!r}") from None
+    check_attributes(value, kind, fields)
+    return fields
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The names of the slots that a class and its bases have."""
+    for base in kind.__mro__:
+        if "__slots__" in vars(base):
+            for name, each in vars(base).items():
+                if type(each) is MemberDescriptorType:
+                    yield name
 
 
 def check_attributes(value: Any, kind: type, fields: Collection[str]) -> None:
     """TypeError: the object has an attribute that is no field: it would be missing from the object
     that is read, and does not distinguish the key of a call."""
+    others = []
     for name in getattr(value, "__dict__", ()):
         # A cached_property is made again; Python itself notes the parameters of a generic class.
         made = getattr(kind, name, None)
         is_made = hasattr(type(made), "__get__") and not callable(made)
-        if name in fields or name.startswith("__") or is_made:
-            continue
+        if name not in fields and not name.startswith("__") and not is_made:
+            others.append(name)
+    others += [name for name in _slots(kind) if name not in fields and hasattr(value, name)]
+    for name in others:
         raise TypeError(
             f"{kind.__name__} has the attribute {name!r}, which is no field: "
             "it would be missing from the object that is read, and from the key of a call"
