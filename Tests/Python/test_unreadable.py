@@ -111,3 +111,46 @@ def test_an_awaited_load_while_another_program_stores_what_cannot_be_read(cache)
         assert await cache.aload("key", slow) == ["key"]
 
     asyncio.run(main())
+
+
+class Serializer:
+    """One that cannot read what it writes. meanwhile: what another caller does while it tries."""
+
+    name = "unreadable"
+
+    def __init__(self, meanwhile=lambda: None):
+        self.meanwhile = meanwhile
+
+    def dumps(self, value):
+        return b"unreadable"
+
+    def loads(self, data):
+        self.meanwhile()
+        raise ValueError("unreadable")
+
+
+async def awaited_load(cache, loader):
+    return await cache.aload("key", loader)
+
+
+LOADS = [
+    lambda cache, loader: cache.load("key", loader),
+    lambda cache, loader: asyncio.run(awaited_load(cache, loader)),
+]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_load_keeps_a_newer_value(directory, load):
+    def put():
+        cache["key"] = "newer"
+
+    with hutch.Cache(directory, serializer=Serializer(put)) as cache:
+        cache["key"] = [1]
+        assert load(cache, lambda key: pytest.fail("the loader was called")) == "newer"
+        assert cache["key"] == "newer"
+
+
+def test_setdefault_of_a_value_that_cannot_be_read_back():
+    with hutch.Cache(serializer=Serializer()) as cache:
+        with pytest.raises(ValueError, match="ValueError: unreadable"):
+            cache.setdefault("key", [1])

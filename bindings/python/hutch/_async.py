@@ -178,8 +178,11 @@ class AsyncEntries(SubmittedEntries):
             try:
                 return self._forms.decode(*found)
             except Unreadable:
-                # A stored value that cannot be read counts as absent, and is replaced.
-                await self.adelete(key)
+                # A stored value that cannot be read counts as absent, and is replaced; a newer one
+                # stays.
+                _, stored = await _of_key(self, lib.hutch_get_async, key, priority)
+                if stored == found:
+                    await self.adelete(key)
                 if work.made:
                     return self._as_stored(work.made[0])
         # Another program keeps storing bytes that this one cannot read.

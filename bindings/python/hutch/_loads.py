@@ -24,7 +24,7 @@ from ._handles import Owner
 from ._library import lib
 from ._options import put_options
 from ._units import FOREVER, Seconds, named, nanoseconds
-from ._values import decode
+from ._values import parts
 
 _DEFAULT_TIMEOUT = 60.0
 _STALE_IF_ERROR = 1
@@ -185,11 +185,26 @@ def load(of: Loads, /, *args: Any, **kwargs: Any) -> Any:
 
 def _readable(of: Loads, key: Any, value: Any) -> Any:
     """A value that a load has found; _NOTHING: it cannot be read, and is removed."""
+    found = parts(value)
     try:
-        return decode(value, of.cache._forms)
+        return of.cache._forms.decode(*found)
     except Unreadable:
-        of.cache.delete(key)
+        # A serializer may have taken long, and a newer value stays.
+        if _stored(of.cache, key) == found:
+            of.cache.delete(key)
         return _NOTHING
+
+
+def _stored(cache: Any, key: Any) -> tuple[bytes, bytes] | None:
+    """The bytes that are stored now, and their extended data."""
+    name = key_to_bytes(key)
+    value = _structs.ValuePointer()
+    try:
+        check(lib.hutch_get(cache._pointer, name, len(name), byref(value)))
+        return parts(value) if value else None
+    finally:
+        if value:
+            lib.hutch_value_release(value)
 
 
 def _begin(
