@@ -276,3 +276,12 @@ def test_an_error_names_the_argument(words, options):
         else:
             hutch.Cache(**options)
     assert str(told.value).startswith(words)
+
+
+@pytest.mark.parametrize("name", ["expire", "idle"])
+def test_an_error_of_touch_names_the_argument(name):
+    cache = hutch.Cache()
+    with pytest.raises(ValueError, match=f"^{name}: a duration cannot be nan seconds"):
+        cache.touch("key", **{name: float("nan")})
+    with pytest.raises(ValueError, match=f"^{name}: a duration cannot be nan seconds"):
+        asyncio.run(cache.atouch("key", **{name: float("nan")}))

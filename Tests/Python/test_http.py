@@ -237,9 +237,15 @@ def test_timeouts_without_end_and_what_is_no_option(session, server):
     with http.Session(**options) as patient:
         assert patient.get(url).text == "hello\n"
     for wrong in (0, -1, math.nan, datetime.timedelta(0)):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="^timeout: a "):
             session.get(url, timeout=wrong)
-    with pytest.raises(TypeError, match="number of seconds"):
+        for name in [*options, "cache_lease"]:
+            with pytest.raises(ValueError, match=f"^{name}: a "):
+                http.Session(**{name: wrong})
+        for name in ("timeout", "interval"):
+            with pytest.raises(ValueError, match=f"^{name}: a "):
+                http.Reachability(**{name: wrong})
+    with pytest.raises(TypeError, match="^timeout: a duration is a number of seconds"):
         session.get(url, timeout="5")
     for wrong in ({None: "a"}, {1: "a"}, {"X": object()}):
         with pytest.raises(TypeError, match="header"):

@@ -421,8 +421,10 @@ def test_bad_arguments(queue):
         queue.submit("no function")
     with pytest.raises(ValueError):
         queue.submit(str, priority="urgent")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="^deadline: a duration cannot be -1 seconds"):
         queue.submit(str, deadline=-1)
+    with pytest.raises(ValueError, match="^timeout: a duration cannot be nan seconds"):
+        queue.wait_all(float("nan"))
     with pytest.raises(ValueError):
         queue.submit(str, identifier="")
     with pytest.raises(ValueError):

@@ -27,7 +27,7 @@ from ._options import put_options
 from ._process import hint
 from ._serializers import Forms
 from ._tags import tag_of
-from ._units import Seconds, int64, own_duration, uint64
+from ._units import Seconds, int64, named, own_duration, uint64
 from ._values import decode
 from ._walks import VISIT, Visit, visits
 
@@ -232,8 +232,12 @@ class SubmittedEntries(AwaitedEntries):
         priority: str = "default",
     ) -> bool:
         """Make the entry count as written now, with new durations. False: no entry."""
-        durations = {"time_to_live": own_duration(expire), "time_to_idle": own_duration(idle)}
-        status, _ = await _submitted(self, _of_key(_TOUCH, key, **durations), priority)
+        call = _of_key(
+            _TOUCH, key,
+            time_to_live=named("expire", own_duration, expire),
+            time_to_idle=named("idle", own_duration, idle),
+        )
+        status, _ = await _submitted(self, call, priority)
         return status == Status.OK
 
     async def aincr(

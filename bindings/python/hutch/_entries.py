@@ -22,7 +22,7 @@ from ._options import put_options
 from ._pins import Pins
 from ._tags import Tags, tag_of, tag_of_value
 from ._trim import Trims
-from ._units import Seconds, own_duration, uint64
+from ._units import Seconds, named, own_duration, uint64
 from ._upkeep import Upkeep
 from ._serializers import Forms
 from ._values import decode
@@ -329,7 +329,7 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         None keeps the entry's own duration, which starts anew; math.inf: none.
         """
         name = key_to_bytes(key)
-        durations = own_duration(expire), own_duration(idle)
+        durations = named("expire", own_duration, expire), named("idle", own_duration, idle)
         status = lib.hutch_touch(self._pointer, name, len(name), *durations)
         return check(status) != Status.NOT_FOUND
 

@@ -59,8 +59,8 @@ class Reachability(Handle):
         timeout: Seconds | None = None, interval: Seconds | None = None,
     ) -> None:
         options = h.ReachabilityOptions(
-            url=None if url is None else text(url), timeout=nanoseconds(timeout),
-            interval=nanoseconds(interval))
+            url=None if url is None else text(url), timeout=nanoseconds("timeout", timeout),
+            interval=nanoseconds("interval", interval))
         if on_change is not None:
             options.context = number = new_token()
             options.on_change = _tell_callback

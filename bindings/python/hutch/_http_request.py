@@ -67,13 +67,16 @@ class DownloadOptions(TypedDict, total=False):
     thread."""
 
 
-def nanoseconds(seconds: _units.Seconds | None) -> int:
-    """Rounded up; None: 0, the default. Infinity is a time that does not come."""
+def nanoseconds(name: str, seconds: _units.Seconds | None) -> int:
+    """Rounded up; None: 0, the default. Infinity is a time that does not come.
+
+    The words of an error begin with the argument's name.
+    """
     if seconds is None:
         return 0
-    duration = _units.nanoseconds(seconds)
+    duration = _units.named(name, _units.nanoseconds, seconds)
     if not seconds:
-        raise ValueError("a timeout is not positive")
+        raise ValueError(f"{name}: a timeout is not positive")
     return duration
 
 
@@ -258,7 +261,7 @@ def _prepared(
     request = h.Request(
         url=text(url), method=text(method), headers=lines,
         header_count=len(lines) if lines else 0, query=query,
-        query_count=len(query) if query else 0, idle_timeout=nanoseconds(timeout))
+        query_count=len(query) if query else 0, idle_timeout=nanoseconds("timeout", timeout))
     return request, [lines, query]
 
 

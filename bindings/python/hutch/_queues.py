@@ -25,7 +25,7 @@ from ._tasks import (
     work_callback,
     works,
 )
-from ._units import nanoseconds, uint32, uint64
+from ._units import named, nanoseconds, uint32, uint64
 
 _WAIT = 2
 _NO_THREADS = 1
@@ -174,7 +174,7 @@ class Queue(Handle):
             priority=choice("priority", priority, PRIORITIES), flags=_WAIT if wait else 0
         )
         if deadline is not None:
-            options.deadline = nanoseconds(deadline)
+            options.deadline = named("deadline", nanoseconds, deadline)
         if identifier is not None:
             name = identifier.encode() if isinstance(identifier, str) else bytes(identifier)
             options.identifier = name

@@ -11,6 +11,7 @@ import threading
 import time
 from ctypes import byref
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
@@ -69,6 +70,8 @@ class Tally:
 
 def wait(call: Callable[[Any, int], int], pointer: Any, timeout: float | None) -> bool:
     """Whether the awaited event came in time."""
+    if timeout is not None and isnan(timeout):
+        raise ValueError("timeout: a duration cannot be nan seconds")
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = SLICE if end is None else min(SLICE, max(end - time.monotonic(), 0))

@@ -138,8 +138,9 @@ class Session(Handle):
             connections_per_host=named(
                 "max_connections_per_host", uint32, max_connections_per_host),
             redirects=named("max_redirects", uint32, max_redirects),
-            connect_timeout=nanoseconds(connect_timeout),
-            idle_timeout=nanoseconds(timeout), total_timeout=nanoseconds(total_timeout),
+            connect_timeout=nanoseconds("connect_timeout", connect_timeout),
+            idle_timeout=nanoseconds("timeout", timeout),
+            total_timeout=nanoseconds("total_timeout", total_timeout),
             max_body=named("max_body", uint64, max_body),
             proxy=None if proxy is None else text(proxy),
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
@@ -147,7 +148,7 @@ class Session(Handle):
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
             cache_mode=mode_number(cache_mode),
             cache_flags=(_SHARED if shared_cache else 0) | (_CDN if cdn_cache else 0),
-            cache_lease=nanoseconds(cache_lease))
+            cache_lease=nanoseconds("cache_lease", cache_lease))
         self._cache = cache
         self._pointer = h.SessionPointer()
         check(h.lib.hutch_http_session_create(configuration, self._pointer))
