@@ -247,6 +247,39 @@ def test_the_awaitable_form_of_every_call(directory):
     asyncio.run(main())
 
 
+class Counting:
+    """A serializer that counts what it reads."""
+
+    name = "counting"
+
+    def __init__(self):
+        self.read = []
+
+    def dumps(self, size):
+        return bytes(int(size))
+
+    def loads(self, data):
+        self.read.append(data)
+        return [len(data)]
+
+
+@pytest.mark.parametrize("size, ahead", [(1.0, 256), (400_000.0, 3), (3_000_000.0, 1)])
+def test_an_asynchronous_walk_reads_few_large_values_ahead(size, ahead):
+    count = 2 * ahead + 1
+    counting = Counting()
+
+    async def main():
+        with hutch.Cache(serializer=counting, memory="1 GB") as cache:
+            cache.set_many(dict.fromkeys(range(count), size))
+            values = cache.avalues()
+            assert await values.__anext__() == [size] and len(counting.read) == ahead
+            assert len([value async for value in values]) == count - 1
+            assert len([item async for item in cache.aitems()]) == count
+            assert len(counting.read) == 2 * count
+
+    asyncio.run(main())
+
+
 def test_asyncio_is_imported_when_it_is_used():
     run("import sys, hutch; hutch.Cache()['a'] = 1; assert 'asyncio' not in sys.modules")
 

@@ -5,8 +5,7 @@ They run in a thread of the event loop's executor, since a call may wait for the
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._codec import Key
@@ -27,7 +26,9 @@ else:
 R = TypeVar("R")
 V = TypeVar("V")
 
+# What an asynchronous walk reads ahead at most: entries, and bytes of their values but for the last.
 _AT_ONCE = 256
+_BYTES_AT_ONCE = 1 << 20
 
 
 async def in_thread(function: Callable[..., V], *args: Any, **kwargs: Any) -> V:
@@ -100,14 +101,25 @@ def _written(
     return awriter
 
 
-async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
-    walk = iter(items)
-    while True:
-        page: list[R] = await in_thread(list, itertools.islice(walk, _AT_ONCE))
+def _page(walk: Iterator[tuple[int, R]]) -> tuple[list[R], bool]:
+    """The next items, and whether there may be more."""
+    page: list[R] = []
+    left = _BYTES_AT_ONCE
+    for size, item in walk:
+        page.append(item)
+        left -= size
+        if len(page) == _AT_ONCE or left <= 0:
+            return page, True
+    return page, False
+
+
+async def _pages(walk: Iterator[tuple[int, R]]) -> AsyncIterator[R]:
+    """The items of pairs of a size and an item."""
+    is_more = True
+    while is_more:
+        page, is_more = await in_thread(_page, walk)
         for item in page:
             yield item
-        if len(page) < _AT_ONCE:
-            return
 
 
 class AwaitedEntries:
@@ -139,20 +151,23 @@ class AwaitedEntries:
         self: Any, order: Order | None = None, *, reverse: bool = False
     ) -> AsyncIterator[Key]:
         """The keys, as keys gives them, for async for."""
-        return _pages(self.keys(order, reverse=reverse))
+        return _pages((0, key) for key in self.keys(order, reverse=reverse))
 
     def avalues(
         self: Any, order: Order | None = None, *, reverse: bool = False
     ) -> AsyncIterator[Any]:
-        """The values, as values gives them, for async for."""
-        return _pages(self.values(order, reverse=reverse))
+        """The values, as values gives them, for async for. It reads ahead as aitems."""
+        found = self.values(order, reverse=reverse).sized()
+        return _pages((size, value) for size, _, value in found)
 
     def aitems(
         self: Any, order: Order | None = None, *, reverse: bool = False
     ) -> AsyncIterator[tuple[Key, Any]]:
-        """Keys and values, as items gives them, for async for."""
-        return _pages(self.items(order, reverse=reverse))
+        """Keys and values, as items gives them, for async for. It reads up to 256 entries ahead,
+        fewer of large values: it stops at the one with which they have 1 MiB."""
+        found = self.items(order, reverse=reverse).sized()
+        return _pages((size, (key, value)) for size, key, value in found)
 
     def __aiter__(self: Any) -> AsyncIterator[Key]:
         """The keys, in no order."""
-        return _pages(self)
+        return _pages((0, key) for key in self)

@@ -101,7 +101,7 @@ else:
 
     _LATER = """
 __aiter__ __iter__ __reversed__ _as_stored _ask _collected _counter _items _put_each _put_object
-_read _steps _supply _walk _write aadd acheck aclear acompare_and_swap acontains acopy_to acost
+_read _sized _steps _supply _walk _write aadd acheck aclear acompare_and_swap acontains acopy_to acost
 acount add adecr adelete adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo ainfos
 aitems akeys aload amaintain anotify apath apeekitem apin apop apopitem aput aput_file aput_many
 aread aremove_prefix aremove_tagged areplace aset aset_limits aset_many aset_options asetdefault

@@ -20,7 +20,7 @@ from ._library import lib
 from ._process import hint
 from ._serializers import Forms
 from ._tags import tag_of
-from ._values import decode, extended_of
+from ._values import extended_of, parts
 
 if TYPE_CHECKING:
     from ._records import EntryInfo
@@ -97,6 +97,11 @@ class _View:
         self._cache = cache
         self._order: Order | None = order
         self._reverse = reverse
+
+    def sized(self) -> Iterator[tuple[int, Key, Any]]:
+        """How many bytes each value has, its key and the value."""
+        found: Iterator[tuple[int, Key, Any]] = self._cache._sized(self._order, self._reverse)
+        return found
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -206,12 +211,16 @@ class Walks:
         raise KeyError("the cache is empty")
 
     def _items(self, order: Order | None, reverse: bool) -> Iterator[tuple[Key, Any]]:
+        return ((key, value) for _, key, value in self._sized(order, reverse))
+
+    def _sized(self, order: Order | None, reverse: bool) -> Iterator[tuple[int, Key, Any]]:
         for cursor, key in self._walk(order, reverse):
             value = _structs.ValuePointer()
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
                     continue
-                item = key, decode(value, self._forms)
+                data, extended = parts(value)
+                item = len(data), key, self._forms.decode(data, extended)
             except Unreadable:
                 continue
             finally:
