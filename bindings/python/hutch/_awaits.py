@@ -26,7 +26,7 @@ else:
 R = TypeVar("R")
 V = TypeVar("V")
 
-# What an asynchronous walk reads ahead at most: entries, and bytes of their values but for the last.
+# What an asynchronous walk reads ahead at most: entries, and bytes of all values but the last.
 _AT_ONCE = 256
 _BYTES_AT_ONCE = 1 << 20
 

@@ -108,7 +108,7 @@ class Event:
     def value(self) -> Any:
         """The value of the entry added or removed, as get returns it; None: see has_value.
 
-        It is decoded on the first use, also after the listener has returned.
+        It is decoded at each use, also after the listener has returned.
         """
         if self._pin is None:
             return None

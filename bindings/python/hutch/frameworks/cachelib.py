@@ -28,7 +28,8 @@ class HutchCache(BaseCache):
     Parameters:
         directory: as of hutch.Cache; None: in memory.
         default_timeout: in seconds, for calls without a timeout; 0: entries do not expire.
-        ignore_delete_many_errors: as of every cachelib cache. No deletion fails here.
+        ignore_delete_many_errors: has no meaning: a deletion removes the entry, or it raises
+            hutch.Error.
         options: those of hutch.Cache.
     """
 

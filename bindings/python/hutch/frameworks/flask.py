@@ -5,10 +5,11 @@
     app.config["CACHE_OPTIONS"] = {"disk": "2 GB", "memory": "128 MiB"}
     cache = flask_caching.Cache(app)
 
-CACHE_DIR is the directory; without it the cache is in memory. CACHE_DEFAULT_TIMEOUT and
-CACHE_IGNORE_ERRORS are as ever, CACHE_OPTIONS those of hutch.Cache. CACHE_THRESHOLD has no
-meaning: a limit of entries is memory=hutch.TierLimits(count=...), and disk likewise.
-CACHE_SERIALIZER has none either; the option serializer has, see hutch.frameworks.
+CACHE_DIR is the directory; without it the cache is in memory. CACHE_DEFAULT_TIMEOUT is as ever, and
+CACHE_OPTIONS are those of hutch.Cache. CACHE_THRESHOLD has no meaning: a limit of entries is
+memory=hutch.TierLimits(count=...), and disk likewise. CACHE_SERIALIZER has none either; the option
+serializer has, see hutch.frameworks. Nor has CACHE_IGNORE_ERRORS: a deletion removes the entry, or
+raises hutch.Error.
 """
 
 from __future__ import annotations
