@@ -302,7 +302,7 @@ static void check_large_among_small(size_t size_limit, uint32_t policy, int smal
   fflush(stdout);
   /* One large value may be a 32nd of the limit, or no small one comes that closes holes too. */
   bool is_much = (size_t)large >= size_limit / 64 || (every == 1 && large > 1000);
-  CHECK(charged > (!is_much ? 0.88 : size_limit >= 16 << 20 ? 0.84 : 0.80));
+  CHECK(charged > (!is_much ? 0.86 : size_limit >= 16 << 20 ? 0.84 : 0.80));
   CHECK(share < most);
   /* Slots that no entry uses any more are given back, once the entries of their neighbours have
      gone too: how soon that is depends on the seed of the hash. */
