@@ -188,8 +188,11 @@ enum {
 /*
  * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
  * 5861: stale-while-revalidate and stale-if-error. An error is a code 500, 502, 503 or 504, a
- * lost connection, a response whose headers are not valid, or the idle timeout, before the
- * headers are complete. A validation behind an answer accepts what the request accepts.
+ * host or a proxy that is not found or takes no connection, a lost connection, a response whose
+ * headers are not valid, or the timeout of a connection or of its idleness, before the headers are
+ * complete. A TLS handshake that fails, a server that is not trusted, and one that is not pinned
+ * are none: the task fails. So it does after any error with HUTCH_HTTP_CACHE_VALIDATE.
+ * A validation behind an answer accepts what the request accepts.
  * Responses to GET are stored, and those to POST that say how long they are fresh and have the
  * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port
  * and without user and fragment; the value has a response for each kind of request that Vary

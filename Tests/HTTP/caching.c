@@ -335,6 +335,19 @@ TEST(a_stale_response_answers_in_place_of_an_error) {
   stop(&r);
 }
 
+TEST(no_stale_response_answers_in_place_of_a_validation_that_fails) {
+  rig r = start("validation_fails", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=10, stale-if-error=20\n\none\n====\n"
+           "503 Busy\n\nbusy\n====\nclose\n\n");
+  expect(&r, NULL, 200, "one", false);
+  CHECK_EQUAL(503, answer_to(&r, NULL, HUTCH_HTTP_CACHE_VALIDATE).code);
+  hutch_http_request request = request_of(&r);
+  request.cache_mode = HUTCH_HTTP_CACHE_VALIDATE;
+  status_of(&r.configuration, &request, HUTCH_HTTP_LOST);
+  expect(&r, NULL, 200, "one", true);
+  stop(&r);
+}
+
 /* ------------------------------------------------------------ invalidation */
 
 TEST(other_methods_remove_what_they_change) {

@@ -114,6 +114,26 @@ TEST(nothing_is_sent_to_a_server_with_another_certificate) {
   end_session(session);
 }
 
+TEST(nothing_stored_stands_in_for_a_server_that_is_not_trusted) {
+  hutch_http_security security = trusting();
+  hutch_http_configuration configuration = with(&security);
+  CHECK_OK(hutch_open(NULL, NULL, &configuration.cache));
+  hutch_http_header header = {"Cache-Control", "max-age=0, stale-if-error=1000"};
+  hutch_http_request request = get(url_of("good", "/hello.txt"));
+  request.headers = &header;
+  request.header_count = 1;
+  status_of(&configuration, &request, HUTCH_OK);
+  security.public_keys = "01234567890123456789012345678901";
+  security.public_key_count = 1;
+  status_of(&configuration, &request, HUTCH_HTTP_PIN);
+  security = (hutch_http_security){.struct_size = sizeof security};
+  status_of(&configuration, &request, HUTCH_HTTP_NOT_TRUSTED);
+  security = trusting();
+  security.identity = file_of("none.pem");
+  status_of(&configuration, &request, HUTCH_HTTP_TLS);
+  hutch_cache_release(configuration.cache);
+}
+
 TEST(a_client_has_a_certificate) {
   hutch_http_security security = trusting();
   hutch_http_configuration configuration = with(&security);

@@ -94,10 +94,6 @@ final class Exchange {
       || stored.fields.value(of: "Last-Modified") != nil
   }
 
-  var mayReplaceError: Bool {
-    stored?.mayReplaceError(asked, at: cache.now, isShared: cache.isShared) ?? false
-  }
-
   /// A piece of the body. A large one goes to a file of the cache, piece by piece; without a disk
   /// tier, one that is larger than the limit, or than memory, is not stored.
   func record(_ bytes: Bytes, most: UInt64, _ transfer: Transfer) {

@@ -171,13 +171,23 @@ extension Transfer {
     case 304:
       guard exchange.hasValidator else { return false }
     case 500, 502, 503, 504:
-      guard exchange.mayReplaceError else { return false }
+      guard mayReplaceError else { return false }
     default:
       if isMethod("HEAD") { try freshen(stored, exchange) }
       return false
     }
     step = .validation
     return true
+  }
+
+  /// The stored response may answer in place of an error. A host that wants a validation gets none
+  /// without.
+  var mayReplaceError: Bool {
+    guard let exchange, let stored = exchange.stored,
+      task.isBehind || !exchange.isMode(HUTCH_HTTP_CACHE_VALIDATE)
+    else { return false }
+    let cache = exchange.cache
+    return stored.mayReplaceError(exchange.asked, at: cache.now, isShared: cache.isShared)
   }
 
   /// By the response to a HEAD (RFC 9111, section 4.3.5).
@@ -356,7 +366,7 @@ extension Transfer {
       return try isValidated(stored, exchange)
     }
     if step == .completion { return try isCompleted(after: code, exchange) }
-    if step == nil, let stored = exchange.stored, exchange.mayReplaceError {
+    if step == nil, let stored = exchange.stored, isOfServer(code), mayReplaceError {
       answerSoon(stored, "fwd=stale")
       return true
     }
@@ -377,6 +387,13 @@ extension Transfer {
       }
     }
     return false
+  }
+
+  /// The server or the way to it failed. Nothing stands in for a server that is not trusted.
+  private func isOfServer(_ code: CURLcode) -> Bool {
+    let status = failing(code).status.code
+    return code == CURLE_OK || status == HUTCH_TIMED_OUT
+      || (Int32(HUTCH_HTTP_BAD_RESPONSE)...Int32(HUTCH_HTTP_NO_HOST)).contains(status)
   }
 
   /// A response that cannot be stored is a response all the same.

@@ -230,8 +230,7 @@ final class Transfer {
 
   /// The server does not answer, and a stored response may stand in for that.
   private func isAnsweredInPlaceOfError() -> Bool {
-    guard step == nil || step == .validation, let exchange, let stored = exchange.stored,
-      exchange.mayReplaceError
+    guard step == nil || step == .validation, let stored = exchange?.stored, mayReplaceError
     else { return false }
     count()
     remove()
@@ -254,7 +253,7 @@ final class Transfer {
   func ended(_ code: CURLcode) throws(Failure) -> Outcome? {
     count()
     if step == nil, failure?.status.code == Int32(HUTCH_HTTP_BAD_RESPONSE),
-      exchange?.mayReplaceError ?? false
+      mayReplaceError
     {
       // Headers that are malformed are an error as a lost connection is.
       failure = nil
@@ -308,7 +307,7 @@ final class Transfer {
     return try? Text(words)
   }
 
-  private func failing(_ code: CURLcode) -> Failure {
+  func failing(_ code: CURLcode) -> Failure {
     var failure = Failure.curl(code)
     // A proxy that makes no tunnel is a lost connection to libcurl.
     if !isConnected, failure.status.code == Int32(HUTCH_HTTP_LOST) {
