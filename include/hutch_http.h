@@ -441,7 +441,9 @@ typedef struct hutch_http_request {
      HUTCH_HTTP_MEDIA_TYPE, and the words name each reason. Its body is neither decoded nor
      stored nor passed to on_body, but kept in memory. */
   uint32_t first_code;     /* the codes from this one */
-  uint32_t last_code;      /* to this one; 0: any code */
+  uint32_t last_code;      /* to this one; 0: any code. HUTCH_HTTP_RESUME accepts 206 too, of the
+                              rest that it asks for. INVALID_ARGUMENT if it is below first_code,
+                              also if it is 0 */
   const char *media_types; /* "application/json, image/png", say, where a star may stand for a
                               subtype; NULL: any. A response without a body has none */
   /* Asked in turn for the body of an accepted response; the first that succeeds wins, and

@@ -33,6 +33,9 @@ static off_t size_of(const char *name) {
   return stat(scratch(name).text, &information) == 0 ? information.st_size : -1;
 }
 
+/* The one code that the downloads accept; 0: any. */
+static uint32_t accepted;
+
 /* Downloads to a file with HUTCH_HTTP_RESUME. */
 static void download(hutch_status expected) {
   char query[64];
@@ -42,6 +45,7 @@ static void download(hutch_status expected) {
   path file = scratch("file");
   request.download = file.text;
   request.flags = HUTCH_HTTP_RESUME;
+  request.first_code = request.last_code = accepted;
   hutch_http_task *task = begin(session, &request);
   hutch_status status = result_of(task);
   if (status != expected)
@@ -89,6 +93,17 @@ TEST(a_download_continues_after_a_lost_connection) {
   /* The next one is whole again. */
   download(HUTCH_OK);
   CHECK(strstr(ask("/asked", ""), "None None\n") != NULL);
+  end_session(session);
+}
+
+TEST(the_rest_of_a_file_is_accepted_as_the_whole_is) {
+  session = new_session(NULL);
+  accepted = 200;
+  lose("&tag=%22v1%22");
+  ask("/set", "&tag=%22v1%22");
+  download(HUTCH_OK);
+  check_file('a');
+  CHECK(strcmp(ask("/asked", ""), "bytes=70000- \"v1\"\n") == 0);
   end_session(session);
 }
 

@@ -28,10 +28,14 @@ final class Acceptance {
   }
 
   /// Why a response is not accepted; nil: it is. Every reason is in the words, and the first one
-  /// gives the status.
-  func rejection(of response: Response, hasBody: Bool) throws(Failure) -> Outcome? {
+  /// gives the status. `isContinued`: the library has asked for the rest of a file, which has code
+  /// 206.
+  func rejection(
+    of response: Response, hasBody: Bool, isContinued: Bool
+  ) throws(Failure) -> Outcome? {
     let type = response.fields.value(of: "Content-Type") ?? literal("none")
-    let isCode = last == 0 || (first...last).contains(UInt32(response.code))
+    let isCode = last == 0 || (isContinued && response.code == 206)
+      || (first...last).contains(UInt32(response.code))
     let isType = !hasBody || types.map { MediaType.isAny(of: $0, type) } ?? true
     if isCode, isType { return nil }
     var words = GrowingArray<UInt8>()

@@ -129,7 +129,8 @@ extension Transfer {
     // A range that the server does not have is the library's affair.
     let isContinued = try destination.resumption() != nil
     if response.code != 416 || !isContinued {
-      rejection = try request.acceptance.rejection(of: response, hasBody: hasBody)
+      rejection = try request.acceptance.rejection(
+        of: response, hasBody: hasBody, isContinued: isContinued)
     }
     if rejection == nil {
       guard try destination.begin(response) else {
