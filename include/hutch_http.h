@@ -171,7 +171,8 @@ enum {
   HUTCH_HTTP_CACHE_BY_PROTOCOL = 1, /* as RFC 9111 says */
   HUTCH_HTTP_CACHE_RELOAD = 2,      /* no stored response; a new one is stored */
   HUTCH_HTTP_CACHE_ELSE_LOAD = 3,   /* a stored response of any age, else a request */
-  HUTCH_HTTP_CACHE_ONLY = 4,        /* a stored response of any age, else code 504 */
+  HUTCH_HTTP_CACHE_ONLY = 4,        /* a stored response of any age, else code 504: no request is
+                                       made, whatever its method, and none without a cache */
   HUTCH_HTTP_CACHE_VALIDATE = 5,    /* a stored response once the server has confirmed it; a
                                        fresh one that is immutable (RFC 8246) at once */
   HUTCH_HTTP_CACHE_NONE = 6         /* no stored response, and nothing is stored */

@@ -427,6 +427,34 @@ TEST(modes_choose_between_the_cache_and_the_network) {
   stop(&r);
 }
 
+/* The cache does not answer these. */
+TEST(only_what_is_stored_means_that_no_request_is_made) {
+  rig r = start("only", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\none");
+  expect(&r, NULL, 200, "one", false);
+  const char *headers[] = {"If-Match: \"1\"", "If-Range: \"1\"", "Host: elsewhere.test"};
+  for (int index = 0; index < 3; index++) {
+    answer a = answer_to(&r, headers[index], HUTCH_HTTP_CACHE_ONLY);
+    CHECK(a.code == 504 && a.requests == 0);
+  }
+  hutch_http_request request = request_of(&r);
+  request.cache_mode = HUTCH_HTTP_CACHE_ONLY;
+  hutch_http_task *task = fetch(r.plain, &request);
+  CHECK_EQUAL(504, response_of(task).code);
+  hutch_http_task_release(task);
+  request.cache_mode = 0;
+  request.body = "two";
+  request.body_size = 3;
+  r.configuration.cache_mode = HUTCH_HTTP_CACHE_ONLY;
+  hutch_http_session *session = new_session(&r.configuration);
+  task = fetch(session, &request);
+  CHECK_EQUAL(504, response_of(task).code);
+  hutch_http_task_release(task);
+  end_session(session);
+  CHECK_EQUAL(1, asked(&r));
+  stop(&r);
+}
+
 TEST(a_redirect_is_stored_and_followed) {
   rig r = start("moved", 0), target = r;
   target.name = "moved_to";

@@ -26,7 +26,11 @@ extension Transfer {
     let former = exchange
     pending = .nothing
     exchange = try newExchange()
-    guard let exchange else { return false }
+    guard let exchange else {
+      staysOffline = request.cacheMode == UInt32(HUTCH_HTTP_CACHE_ONLY)
+        || (request.cacheMode == 0 && configuration.cache?.mode == UInt32(HUTCH_HTTP_CACHE_ONLY))
+      return staysOffline && refuses()
+    }
     staysOffline = exchange.staysOffline
     if exchange.isMode(HUTCH_HTTP_CACHE_RELOAD) {
       exchange.remark = "fwd=request"
@@ -34,15 +38,18 @@ extension Transfer {
     }
     // A validation that went wrong is not tried again.
     if !isRepeated, !(former?.isRefuted ?? false), try isFound(exchange) { return true }
-    if exchange.staysOffline {
-      pending = .refusal
-      continueSoon()
-      return true
-    }
+    if exchange.staysOffline { return refuses() }
     guard isMethod("GET"), !exchange.hasOwnConditions, !exchange.asked.hasNoStore else {
       return false
     }
     return try joinsFlight(exchange)
+  }
+
+  /// Code 504 answers.
+  private func refuses() -> Bool {
+    pending = .refusal
+    continueSoon()
+    return true
   }
 
   /// Nil: the request is made without the cache.
