@@ -306,6 +306,10 @@ TEST(challenges_are_answered_by_the_host) {
     CHECK(body_has(task, "welcome and a body"));
     CHECK_EQUAL(2, a.asked);
     CHECK(strcmp(a.scheme, paths[index] + 1) == 0 && strcmp(a.realm, "safe") == 0);
+    /* For a digest libcurl asks for the numbers first, each time. */
+    hutch_http_metrics metrics = {.struct_size = sizeof metrics};
+    CHECK_OK(hutch_http_task_metrics(task, &metrics));
+    CHECK_EQUAL(index == 0 ? 3 : 5, metrics.requests);
     hutch_http_task_release(task);
     /* Never right: asked three times, and the refusal is the response. */
     a = (answers){0};

@@ -62,6 +62,7 @@ extension Transfer {
         parts.1 = min(parts.1 * 10 + Int32(byte - 0x30), 99)
       }
     }
+    if step == .negotiation { metrics.requests += 1 }
     step = nil
     response.code = parts.0
     // "2" and "3" have no minor version.
