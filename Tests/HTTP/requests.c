@@ -747,6 +747,7 @@ TEST(a_proxy_is_used_and_the_environment_is_not) {
   hutch_http_task_release(fetch(session, &request));
   end_session(session);
   configuration.proxy = url_of("wire", "");
+  setenv("no_proxy", "*", 1);
   session = new_session(&configuration);
   request.url = "http://elsewhere.test/none";
   hutch_http_task *task = fetch(session, &request);

@@ -327,6 +327,27 @@ TEST(challenges_are_answered_by_the_host) {
   end_session(session);
 }
 
+static int32_t answer_with_a_line(void *context, hutch_http_task *task,
+                                  const hutch_http_challenge *challenge,
+                                  hutch_http_credentials *credentials) {
+  CHECK(task != NULL && challenge->attempt == 1);
+  const char *line = "ann\r\nX-Added: 1";
+  strcpy(credentials->user, *(int *)context ? line : "ann");
+  strcpy(credentials->password, *(int *)context ? "s3cret" : line);
+  return 0;
+}
+
+TEST(no_login_adds_a_header) {
+  const char *paths[] = {"/basic", "/digest"};
+  for (int index = 0; index < 4; index++) {
+    int is_user = index & 1;
+    hutch_http_request request = get(url_of("wire", paths[index / 2]));
+    request.on_challenge = answer_with_a_line;
+    request.context = &is_user;
+    status_of(NULL, &request, HUTCH_INVALID_ARGUMENT);
+  }
+}
+
 /* A proxy asks before it makes a tunnel. */
 TEST(challenges_for_a_tunnel_are_answered_by_the_host) {
   hutch_http_security security = {.struct_size = sizeof security,
