@@ -446,7 +446,7 @@ typedef struct hutch_http_request {
                               rest that it asks for. INVALID_ARGUMENT if it is below first_code,
                               also if it is 0 */
   const char *media_types; /* "application/json, image/png", say, where a star may stand for a
-                              subtype; NULL: any. A response without a body has none */
+                              subtype; NULL: any. A response whose body is empty needs none */
   /* Asked in turn for the body of an accepted response; the first that succeeds wins, and
      hutch_http_task_decoded has its result. Not with download and on_body. */
   const hutch_http_decoder *decoders;

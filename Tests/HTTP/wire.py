@@ -307,6 +307,11 @@ def say(request, send):
               if "control" in request.query else []))
 
 
+def empty(request, send):
+    """A body without a byte, whose headers do not say so."""
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+
+
 RESOURCES = {}  # key: what /set said of it, and the last Range and If-Range
 
 
@@ -367,7 +372,7 @@ BEHAVIOURS = {
     "/short_headers": short_headers, "/events": events,
     "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes, "/mutated": mutated, "/flood": flood,
-    "/say": say, "/set": set_resource, "/asked": asked, "/part": part,
+    "/say": say, "/empty": empty, "/set": set_resource, "/asked": asked, "/part": part,
 }
 
 

@@ -289,7 +289,12 @@ final class Transfer {
     }
     // libcurl did not repeat a request that it was to repeat.
     if step == .negotiation { try respond() }
-    if let rejection { return rejection }
+    if let rejection {
+      // The headers did not tell that the body is empty: it needs no type.
+      guard rejection.status == Int32(HUTCH_HTTP_MEDIA_TYPE), response.body.isEmpty,
+        try destination.begin(response)
+      else { return rejection }
+    }
     if task.isCancelled { return .cancelled }
     try destination.complete()
     if request.decoders.isEmpty { return .done }
