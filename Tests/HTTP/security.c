@@ -327,6 +327,22 @@ TEST(challenges_are_answered_by_the_host) {
   end_session(session);
 }
 
+static int32_t answer_with_a_colon(void *context, hutch_http_task *task,
+                                   const hutch_http_challenge *challenge,
+                                   hutch_http_credentials *credentials) {
+  (void)context;
+  CHECK(task != NULL && challenge->attempt == 1);
+  strcpy(credentials->user, "ann:s3");
+  strcpy(credentials->password, "cret");
+  return 0;
+}
+
+TEST(a_user_for_basic_has_no_colon) {
+  hutch_http_request request = get(url_of("wire", "/basic"));
+  request.on_challenge = answer_with_a_colon;
+  status_of(NULL, &request, HUTCH_INVALID_ARGUMENT);
+}
+
 static int32_t answer_with_a_line(void *context, hutch_http_task *task,
                                   const hutch_http_challenge *challenge,
                                   hutch_http_credentials *credentials) {

@@ -68,6 +68,10 @@ extension Transfer {
       (field) throws(Failure) in try Transfer.text(field)
     }
     answer.isDigest = challenge.isDigest
+    // The rest of the name would be a part of the password (RFC 7617, section 2).
+    if !answer.isDigest, let user = answer.user, bytes(of: user.start).contains(0x3A) {
+      throw .invalid("a user for basic has a colon")
+    }
     if isProxy { login.proxy = answer } else { login.server = answer }
     login.negotiation = challenge.isDigest ? response.code : nil
     return true
