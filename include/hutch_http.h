@@ -31,7 +31,7 @@
  * or a queue, and for those of a request with HUTCH_HTTP_ANY_THREAD that the cache
  * answers. While a callback runs, no other request of the session continues.
  * hutch_http_task_wait and hutch_http_session_wait return HUTCH_DEADLOCK within a
- * callback of the same session.
+ * callback of the same session if they would have to wait.
  *
  * STRINGS. Text ends with NUL and is copied by the call that takes it. A URL is absolute, of
  * the scheme http or https, in ASCII, and has no space. A header's name is a token; its value
@@ -40,7 +40,12 @@
  *
  * ERRORS. The failures of this library have the numbers of hutch.h and those below. This
  * thread's last failure is returned by hutch_http_error_words, and not by hutch_error_words.
- * A response with a code such as 404 is not a failure: the task ends with HUTCH_OK.
+ * A response with a code such as 404 is not a failure: the task ends with HUTCH_OK. Beside the
+ * statuses below, a task ends with HUTCH_TIMED_OUT (one of its timeouts), HUTCH_TOO_LARGE
+ * (max_headers; max_body, also for text that a decoder made), HUTCH_INVALID_ARGUMENT (the answer
+ * to a challenge), HUTCH_BUSY (another task downloads to the file), HUTCH_NO_SPACE and HUTCH_IO
+ * (the file of a download, a stored body that cannot be read, or what else libcurl could not do),
+ * HUTCH_NO_MEMORY, HUTCH_CANCELLED, or what on_body answers.
  *
  * FORK. In the child of a fork, every call for a handle of the parent returns HUTCH_FORKED.
  */
@@ -99,7 +104,8 @@ typedef struct hutch_http_header {
   const char *value;
 } hutch_http_header;
 
-/* Whom a session trusts. All zero: the system's authorities, the chain and the name. */
+/* Whom a session trusts with https; http has neither trust nor pins. All zero: the system's
+   authorities, the chain and the name. */
 typedef struct hutch_http_security {
   size_t struct_size;
   uint32_t flags; /* HUTCH_HTTP_ANY_CHAIN, HUTCH_HTTP_ANY_NAME, or 0 */
@@ -135,22 +141,26 @@ typedef struct hutch_http_configuration {
   size_t struct_size;
   uint32_t flags;                /* HUTCH_HTTP_COOKIES, HUTCH_HTTP_INSECURE_REDIRECTS, or 0 */
   uint32_t version;              /* HUTCH_HTTP_VERSION_* */
-  uint32_t connections_per_host; /* at most so many at once; 0: 6 */
-  uint32_t width;                /* how many requests run at once, at most 65,536; 0: 256 */
+  uint32_t connections_per_host; /* at most so many at once; 0: 6. This, width and redirects are
+                                    65,536 or less */
+  uint32_t width;                /* how many requests run at once; 0: 256 */
   uint32_t redirects;            /* how many a request follows; 0: 20 */
   uint32_t reserved;
   int64_t connect_timeout;       /* for a connection with its TLS handshake; 0: 30 s */
   int64_t idle_timeout;          /* without a byte in either direction, while the request has a
-                                    connection; what comes while a callback of the session runs
-                                    counts. 0: 60 s */
+                                    connection or one is being made for it; what comes while a
+                                    callback of the session runs counts. 0: 60 s */
   int64_t total_timeout;         /* for a request from its start; 0: none */
   int64_t progress_interval;     /* between two reports of progress; 0: 100 ms */
-  uint64_t max_headers;          /* bytes of a response's header lines; 0: 256 KiB */
+  uint64_t max_headers;          /* bytes of a response's header lines; 0: 256 KiB. libcurl has
+                                    limits of its own, in 7.88 of 100 KB for a line
+                                    (HUTCH_NO_MEMORY) and 300 KB for all (HUTCH_HTTP_LOST) */
   uint64_t max_body;             /* bytes of a body in memory; 0: 64 MiB */
   const char *proxy;             /* the URL of a proxy; NULL: none. The environment is not
                                     looked at */
   const char *cookie_file;       /* with HUTCH_HTTP_COOKIES: where the jar is read from, and
-                                    written to when the session ends; NULL: in memory only */
+                                    written to when the session ends; NULL: in memory only. A
+                                    file that cannot be read or written is no failure */
   const hutch_http_header *headers; /* for every request that does not have them itself */
   size_t header_count;
   const hutch_http_security *security; /* NULL: the defaults */
@@ -205,21 +215,23 @@ enum {
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
  * 1. The callbacks and the completion are as for any task. A range
  * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
- * of the host are answered with code 304 by a fresh response. Requests with other conditions or
- * with a header Host, and resumed downloads, are made without the cache. A successful request of
- * another method than GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for
- * Location and Content-Location of the same origin; what this session has asked for before, and
- * has not got yet, is not stored then.
+ * of the host are answered with code 304 by a fresh response. Requests with other conditions, a
+ * body or a header Host, and downloads with HUTCH_HTTP_RESUME, are made without the cache. A
+ * successful request of another method than GET, HEAD, OPTIONS and TRACE removes what is stored
+ * for its URL, and for Location and Content-Location of the same origin; what this session has
+ * asked for before, and has not got yet, is not stored then.
  *
- * A body that goes to on_body or to a file is never whole in memory: if it is larger than 256 KiB,
- * it is written to a file of the disk tier while the host already reads, and a value of more than
- * 1 MiB on disk is read in pieces of 256 KiB. hutch_http_task_open_body gives its descriptor. Other
- * bodies are stored if they have at most max_body bytes, as all are in a cache in memory.
+ * A whole body that goes to on_body or to a file is not kept in memory: if it is larger than 256
+ * KiB, it is written to a file of the disk tier while the host already reads, and a value of
+ * more than 1 MiB on disk is read in pieces of 256 KiB. hutch_http_task_open_body gives its
+ * descriptor. Other bodies are stored if they have at most max_body bytes, as all are in a cache
+ * in memory.
  *
  * A part is stored that a host has asked for (206), and what came of a body before its
- * connection was lost. A task for the whole asks for the rest (Range, If-Range), if both have
- * the same strong validator: parts of two versions are never put together. A part that has every
- * byte is stored as the whole.
+ * connection was lost, unless that was being written to a file. Parts have at most max_body bytes,
+ * and are in memory until they are stored. A task for the whole asks for the rest (Range,
+ * If-Range), if both have the same strong validator: parts of two versions are never put
+ * together. A part that has every byte is stored as the whole.
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
  * use it if it may be stored and answers them. If the task that makes the request is cancelled
@@ -228,7 +240,8 @@ enum {
  * do the same: the one that makes the request has a lease, an entry of the disk tier whose key
  * is "LEASE " and the key of the URL. It is removed when the request has ended, and renewed as
  * long as it runs. The others look for the response every 50 ms or more often. If a lease is not
- * renewed for cache_lease (real time), one of them makes the request. A cache in memory has no
+ * renewed for cache_lease (real time), as while a callback of its session runs, one of them makes
+ * the request. A cache in memory has no
  * leases.
  */
 
@@ -290,9 +303,9 @@ HUTCH_API void hutch_http_session_release(hutch_http_session *session);
 /* The state of a task. */
 enum {
   HUTCH_HTTP_SUSPENDED = 1,
-  HUTCH_HTTP_RUNNING = 2,    /* or it waits for its turn, or its completion is being made */
-  HUTCH_HTTP_CANCELLING = 3, /* it was cancelled, and its completion is not made yet */
-  HUTCH_HTTP_ENDED = 4       /* its status is final */
+  HUTCH_HTTP_RUNNING = 2,    /* or it waits for its turn */
+  HUTCH_HTTP_CANCELLING = 3, /* it was cancelled, and the session's thread has not ended it yet */
+  HUTCH_HTTP_ENDED = 4       /* its status is final; its completion may still be being made */
 };
 
 /* How much has been transferred; see hutch_http_task_progress. */
@@ -383,7 +396,7 @@ enum {
 };
 
 /* Makes an object of a body; the object is the host's. Another answer than HUTCH_OK: the next
-   decoder is asked. It is called on the session's thread. */
+   decoder is asked. It is called on the session's thread, or as HUTCH_HTTP_ANY_THREAD says. */
 typedef hutch_status (*hutch_http_decode)(void *context, const void *body, uint64_t size,
                                           void **object);
 
@@ -415,7 +428,7 @@ typedef struct hutch_http_request {
      it. NULL: the body stays in memory, or is passed to on_body. */
   const char *download;
   int32_t priority; /* HUTCH_PRIORITY_*: the order in which tasks start if width is reached */
-  uint32_t flags;   /* HUTCH_HTTP_NO_REDIRECTS, HUTCH_HTTP_COMPRESSED, or 0 */
+  uint32_t flags;   /* HUTCH_HTTP_NO_REDIRECTS, _COMPRESSED, _RESUME, _JSON, _ANY_THREAD, or 0 */
   int64_t idle_timeout;  /* 0: the session's */
   int64_t total_timeout; /* 0: the session's */
   hutch_http_complete complete; /* NULL: no call */
@@ -462,7 +475,8 @@ enum {
                                   is made without, and a body with a coding that libcurl does not
                                   know comes as it is */
   HUTCH_HTTP_RESUME = 4,       /* with download and GET: keep the part that came before a failure
-                                  or a cancel, and continue a part that is there */
+                                  or a cancel, and continue a part that is there: the response
+                                  then has code 206 */
   HUTCH_HTTP_JSON = 8,         /* body is JSON: it is checked by hutch_http_task_create, and sent
                                   as application/json */
   HUTCH_HTTP_ANY_THREAD = 16   /* the callbacks, the completion and the decoders may be called by
@@ -473,12 +487,18 @@ enum {
  * hutch_http_task_create - make a task, suspended
  *
  * *task: a new reference, which hutch_http_task_release releases. HUTCH_CLOSED: the session
- * has been ended. HUTCH_HTTP_UPLOAD: the file to send cannot be opened. If the call fails,
- * there is no completion.
+ * has been ended. HUTCH_HTTP_UPLOAD: the file to send cannot be opened. HUTCH_INVALID_ARGUMENT: a
+ * text is malformed or a duration negative; there are two bodies, or with HUTCH_HTTP_JSON one that
+ * is no JSON; more than 4,096 headers or 64 decoders; on_body, decoders or HUTCH_HTTP_COMPRESSED
+ * with a download, or decoders with on_body; HUTCH_HTTP_RESUME with another method, a body, a
+ * header Range or no download; port and queue; last_code below first_code. HUTCH_UNSUPPORTED: a
+ * flag, priority, mode or kind that this library does not know, or a reserved field that is not 0.
+ * If the call fails, there is no completion.
  *
- * A redirect keeps method and body after 307 and 308, and becomes a GET after 303, and after
- * 301 and 302 of a POST. It leads to http or https, and from https to https only, unless
- * HUTCH_HTTP_INSECURE_REDIRECTS is set. If it leads to another scheme, host or port, then the
+ * A redirect keeps method and body after 307 and 308, and becomes a GET after 303 (but a HEAD stays
+ * one), and after 301 and 302 of a POST. It leads to http or https, to a URL without a user, and
+ * from https to https only, unless HUTCH_HTTP_INSECURE_REDIRECTS is set; another one is
+ * HUTCH_HTTP_REDIRECT. If it leads to another scheme, host or port, then the
  * headers Authorization, Cookie, Host and Proxy-Authorization, the user in the URL and the
  * answers to challenges are not sent there.
  *
@@ -497,10 +517,11 @@ HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
 /*
  * hutch_http_task_resume, hutch_http_task_suspend - let a task run, and stop it for a while
  *
- * A suspended task that has begun keeps its connection and reads nothing from it; its idle
- * timeout does not run. What libcurl had already read may still reach the callbacks, and so
- * may the piece at hand of a body of the cache. The calls do not nest. They have no effect on a
- * task that was cancelled or has ended; and a suspend has none when the session has been ended.
+ * A suspended task that has begun keeps its connection and reads nothing from it. It keeps its
+ * place in width too, and its total_timeout runs on; its idle timeout does not. What libcurl had
+ * already read may still reach the callbacks, and so may the piece at hand of a body of the
+ * cache. The calls do not nest. They have no effect on a task that was cancelled or has ended;
+ * and a suspend has none when the session has been ended.
  *
  * The first resume of a GET that a response in the memory of the cache answers without a request
  * ends the task before it returns, on the thread of the caller. This holds for a task without
@@ -543,7 +564,8 @@ HUTCH_API hutch_status hutch_http_task_wait(hutch_http_task *task, int64_t timeo
 /*
  * hutch_http_task_error - why a task failed
  *
- * HUTCH_NOT_FOUND: it has not failed. Since 0.1.
+ * HUTCH_NOT_FOUND: it has not ended, or with a status that is not below 0, as HUTCH_CANCELLED.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_error(hutch_http_task *task, hutch_error *out);
 
@@ -593,9 +615,10 @@ HUTCH_API hutch_status hutch_http_task_response(hutch_http_task *task,
  * *descriptor: a file descriptor, close-on-exec, which the caller closes; -1 unless the answer is
  * HUTCH_OK. The body is *size bytes from *offset. The descriptor reads the same bytes as long as it
  * is open, whatever becomes of the entry; all descriptors of a task have one position, so read with
- * pread, mmap or sendfile. HUTCH_WOULD_BLOCK: the task has not ended. HUTCH_NOT_FOUND: there was no
- * response, or its body is not in a file: it is 256 KiB or less, was kept in memory, is a part, or
- * is not stored. Since 0.1.
+ * pread, mmap or sendfile. HUTCH_WOULD_BLOCK: the task has not ended. HUTCH_OK is for a whole body
+ * of two kinds: the task has stored it, it went to on_body or to a download, and is larger than
+ * 256 KiB; or the cache had it in a value of more than 1 MiB that was not in its memory.
+ * HUTCH_NOT_FOUND: it is another one, or there was no response. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_open_body(hutch_http_task *task, int32_t *descriptor,
                                                  uint64_t *offset, uint64_t *size);
@@ -628,7 +651,8 @@ typedef struct hutch_http_decoded {
  * hutch_http_task_decoded - what the decoders of the request made of the body
  *
  * HUTCH_WOULD_BLOCK: the task has not ended. HUTCH_NOT_FOUND: it has failed, or has no
- * decoders. Since 0.1.
+ * decoders. A task that was cancelled when a decoder had begun has a result all the same, since
+ * an object is the host's to free. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_decoded(hutch_http_task *task, hutch_http_decoded *out);
 
@@ -683,7 +707,8 @@ typedef struct hutch_http_reachability_options {
      A URL of http or https: reachable if a TCP connection to its host and port can be made. It is
      made without a proxy, and closed at once. */
   const char *url;
-  int64_t timeout;  /* for a connection with the look-up of the name; 0: 5 s */
+  int64_t timeout;  /* for a connection with the look-up of the name; 0: 5 s. When the kernel
+                       announces a change, the connection and its time begin anew */
   int64_t interval; /* from the end of a connection to the next one, if the kernel announces
                        nothing; 0: 60 s; HUTCH_FOREVER: none */
   uint32_t flags;   /* 0 */
@@ -718,8 +743,8 @@ HUTCH_API hutch_status hutch_http_reachability_state(hutch_http_reachability *mo
  *
  * The call waits until the monitor's callback has returned and its context has been released, and
  * until the monitor's thread has ended, unless a connection is being tried. Within the monitor's
- * own callback it does not wait: that callback is the last one. A second call has no effect.
- * Since 0.1.
+ * own callback it does not wait: that callback is the last one. A second call waits likewise, and
+ * has no other effect. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_reachability_stop(hutch_http_reachability *monitor);
 
