@@ -166,7 +166,7 @@ void count_completion(void *context, const hutch_http_completion *completion) {
   c->completions++;
   c->status = completion->status;
   c->thread = pthread_self();
-  CHECK(completion->task != NULL);
+  CHECK_EQUAL(HUTCH_HTTP_ENDED, state_of(completion->task));
   CHECK((completion->status < 0) == (completion->error != NULL));
   if (completion->error) memcpy(c->words, completion->error->words, sizeof c->words);
 }

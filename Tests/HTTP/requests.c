@@ -437,6 +437,22 @@ TEST(the_idle_timeout_of_a_suspended_task_does_not_run) {
   end_session(session);
 }
 
+TEST(a_suspended_task_keeps_its_place_until_its_total_timeout) {
+  counts c = {0};
+  hutch_http_configuration configuration = {.struct_size = sizeof configuration, .width = 1};
+  hutch_http_session *session = new_session(&configuration);
+  hutch_http_request request = counted(url_of("wire", "/echo"), &c);
+  request.on_response = suspend_at_once;
+  request.total_timeout = 100 * HUTCH_MILLISECOND;
+  hutch_http_task *task = begin(session, &request);
+  request = get(request.url);
+  hutch_http_task_release(fetch(session, &request));
+  CHECK_EQUAL(HUTCH_HTTP_ENDED, state_of(task));
+  CHECK_EQUAL(HUTCH_TIMED_OUT, result_of(task));
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
 /* libcurl before 8.1 loses them (curl's issue 10971): 8 KB at least each time. */
 TEST(a_cancel_frees_the_pieces_that_are_kept_of_a_suspended_stream) {
   enum { TASKS = 100 };
