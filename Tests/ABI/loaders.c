@@ -122,6 +122,13 @@ TEST_EACH_KIND(a_failure_reaches_who_waits_and_is_forgotten) {
   CHECK_WAIT(HUTCH_LOAD_FAILED, next, 0, NULL);
   CHECK_EQUAL(strlen("the loader failed: ") + 200, strlen(last_error().words));
   end(leader, second, next);
+  /* No character is cut: the 200th byte is the first one of an "é". */
+  for (int i = 199; i < 4900; i += 2) memcpy(words + i, "é", 2);
+  next = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
+  CHECK_OK(hutch_loading_fail(next, 2, words));
+  CHECK_WAIT(HUTCH_LOAD_FAILED, next, 0, NULL);
+  CHECK_EQUAL(strlen("the loader failed: ") + 199, strlen(last_error().words));
+  end(next, NULL, NULL);
   next = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   CHECK_OK(hutch_loading_fail(next, 2, NULL));
   CHECK_WAIT(HUTCH_LOAD_FAILED, next, 0, NULL);

@@ -504,6 +504,23 @@ TEST(threads_may_open_and_close_one_directory_at_once) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The words have the end of a long path, and no part of a character. */
+TEST(the_words_about_a_path_are_whole_characters) {
+  hutch_options options = {.struct_size = sizeof options, .flags = HUTCH_OPEN_EXISTING};
+  for (int shift = 0; shift < 2; shift++) {
+    path directory = scratch("none");
+    for (int i = 0; i < 80; i++) strcat(directory.text, "é");
+    if (shift) strcat(directory.text, "x");
+    hutch_cache *cache;
+    CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(directory.text, &options, &cache));
+    hutch_error error = last_error();
+    const char *at = error.words + 3;
+    CHECK(strncmp(error.words, "...", 3) == 0 && memcmp(at, "é", 2) == 0);
+    while (memcmp(at, "é", 2) == 0) at += 2;
+    CHECK(strncmp(at, shift ? "x: " : ": ", 2) == 0);
+  }
+}
+
 /* ------------------------------------------------------------------- close */
 
 TEST(a_closed_cache_answers_that_it_is_closed) {

@@ -353,7 +353,7 @@ final class Loads {
     _ flight: Flight, _ code: Int32, _ words: UnsafePointer<CChar>?, until: Int64
   ) {
     // Without memory for them there are no words.
-    let words = words.flatMap { strndup($0, Flight.mostWords) }
+    let words = words.flatMap { strndup($0, ThreadState.length(of: $0, most: Flight.mostWords)) }
     lock.lock()
     defer { letGo() }
     guard flight.state == .running || flight.state == .storing else {

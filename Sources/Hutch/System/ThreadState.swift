@@ -45,8 +45,7 @@ enum ThreadState {
     var used = 0
     let room = target.count - 1
     func append(_ text: UnsafeRawPointer) {
-      let count = min(strlen(text.assumingMemoryBound(to: CChar.self)), room - used)
-      guard count > 0 else { return }
+      let count = length(of: text.assumingMemoryBound(to: CChar.self), most: room - used)
       (target.baseAddress! + used).copyMemory(from: text, byteCount: count)
       used += count
     }
@@ -58,7 +57,9 @@ enum ThreadState {
         let cut: StaticString = "..."
         append(cut.utf8Start)
       }
-      append(subject + max(0, length - longestSubject))
+      var start = subject + max(0, length - longestSubject)
+      while continues(start.pointee) { start += 1 }
+      append(start)
       append(separator.utf8Start)
     }
     let isLoaders = failure.status == .loadFailed
@@ -95,6 +96,17 @@ enum ThreadState {
   }
 
   private static var longestSubject: Int { 100 }
+
+  /// The bytes of a text, at most so many: it is cut before a character that would not be whole.
+  @inline(never)
+  static func length(of text: UnsafePointer<CChar>, most: Int) -> Int {
+    var end = strnlen(text, most)
+    while end > 0, continues(text[end]) { end -= 1 }
+    return end
+  }
+
+  /// Of UTF-8, another byte than the first one of a character.
+  private static func continues(_ byte: CChar) -> Bool { UInt8(bitPattern: byte) & 0xC0 == 0x80 }
 
   /// The numbers of this thread's last failure; all 0 if there was none.
   static var lastFailure: (status: Int32, system: Int32, sqlite: Int32) {
