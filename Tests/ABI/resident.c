@@ -334,7 +334,7 @@ TEST(of_larger_values_among_small_ones) {
   check_large_among_small(64 << 20, HUTCH_POLICY_DEFAULT, 8, 64 << 10, 1, 1, 1.10);
   check_large_among_small(8 << 20, HUTCH_POLICY_LRU, 100, 10000, 1, 1, 1.16);
   /* The policy has memory for each small entry too. */
-  check_large_among_small(16 << 20, HUTCH_POLICY_DEFAULT, 8, 200000, 1, 1, 1.10);
+  check_large_among_small(16 << 20, HUTCH_POLICY_DEFAULT, 8, 200000, 1, 1, 1.12); /* to 1.094 */
   check_large_among_small(8 << 20, HUTCH_POLICY_DEFAULT, 8, 10000, 1, 1, 1.18);
 }
 
@@ -405,7 +405,7 @@ TEST(after_a_limit_becomes_a_small_one) {
   printf("charged %.3f, resident at most %.3f of the new limit\n", charged, most);
   fflush(stdout);
   CHECK(charged > 0.82);
-  CHECK(most < 1.13);
+  CHECK(most < 1.14); /* of 50 runs 1.104 to 1.120 */
   CHECK_OK(hutch_close(cache));
   _exit(0);
 }
