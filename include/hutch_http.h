@@ -202,7 +202,7 @@ enum {
  * host or a proxy that is not found or takes no connection, a lost connection, a response whose
  * headers are not valid, or the timeout of a connection or of its idleness, before the headers are
  * complete. A TLS handshake that fails, a server that is not trusted, and one that is not pinned
- * are none: the task fails. So it does after any error with HUTCH_HTTP_CACHE_VALIDATE.
+ * are none: the task fails. With HUTCH_HTTP_CACHE_VALIDATE nothing stands in for any error.
  * A validation behind an answer accepts what the request accepts.
  * Responses to GET are stored, and those to POST that say how long they are fresh and have the
  * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port
@@ -212,14 +212,14 @@ enum {
  * events are those of the cache, which other sessions, other processes and other values may share.
  * Times are those of the cache's clock.
  *
- * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
- * 1. The callbacks and the completion are as for any task. A range
- * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
- * of the host are answered with code 304 by a fresh response. Requests with other conditions, a
- * body or a header Host, and downloads with HUTCH_HTTP_RESUME, are made without the cache. A
- * successful request of another method than GET, HEAD, OPTIONS and TRACE removes what is stored
- * for its URL, and for Location and Content-Location of the same origin; what this session has
- * asked for before, and has not got yet, is not stored then.
+ * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is 1.
+ * The callbacks and the completion are as for any task. A range is answered from a whole body, or
+ * from a part that has it. If-None-Match and If-Modified-Since of the host are answered with code
+ * 304 by a fresh response. Requests with other conditions, a body or a header Host, and downloads
+ * with HUTCH_HTTP_RESUME, are made without the cache. A successful request of another method than
+ * GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for Location and
+ * Content-Location of the same origin; what this session has asked for before, and has not got yet,
+ * is not stored then.
  *
  * A whole body that goes to on_body or to a file is not kept in memory: if it is larger than 256
  * KiB, it is written to a file of the disk tier while the host already reads, and a value of
@@ -234,15 +234,14 @@ enum {
  * together. A part that has every byte is stored as the whole.
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
- * use it if it may be stored and answers them. If the task that makes the request is cancelled
- * or suspended, the next one makes it again, and so if it fails; if that request fails too, each
- * of the others makes its own. Sessions that share the directory of a cache, in any processes,
- * do the same: the one that makes the request has a lease, an entry of the disk tier whose key
- * is "LEASE " and the key of the URL. It is removed when the request has ended, and renewed as
- * long as it runs. The others look for the response every 50 ms or more often. If a lease is not
- * renewed for cache_lease (real time), as while a callback of its session runs, one of them makes
- * the request. A cache in memory has no
- * leases.
+ * use it if it may be stored and answers them. If the task that makes the request is cancelled or
+ * suspended, the next one makes it again, and so if it fails; if that request fails too, each of
+ * the others makes its own. Sessions that share the directory of a cache, in any processes, do the
+ * same: the one that makes the request has a lease, an entry of the disk tier whose key is "LEASE "
+ * and the key of the URL. It is removed when the request has ended, and renewed as long as it runs.
+ * The others look for the response every 50 ms or more often. If a lease is not renewed for
+ * cache_lease (real time), as while a callback of its session runs, one of them makes the request.
+ * A cache in memory has no leases.
  */
 
 /*
@@ -498,9 +497,9 @@ enum {
  * A redirect keeps method and body after 307 and 308, and becomes a GET after 303 (but a HEAD stays
  * one), and after 301 and 302 of a POST. It leads to http or https, to a URL without a user, and
  * from https to https only, unless HUTCH_HTTP_INSECURE_REDIRECTS is set; another one is
- * HUTCH_HTTP_REDIRECT. If it leads to another scheme, host or port, then the
- * headers Authorization, Cookie, Host and Proxy-Authorization, the user in the URL and the
- * answers to challenges are not sent there.
+ * HUTCH_HTTP_REDIRECT. If it leads to another scheme, host or port, then the headers Authorization,
+ * Cookie, Host and Proxy-Authorization, the user in the URL and the answers to challenges are not
+ * sent there.
  *
  * With HUTCH_HTTP_RESUME, a file with ".resume" behind the name of download holds the URL and
  * the validator of the response of which ".part" has the first bytes: a strong ETag, or a date
