@@ -53,12 +53,13 @@ enum ThreadState {
     if let subject, subject.pointee != 0 {
       // A path that would leave no room for the reason keeps only its end.
       let length = strlen(subject)
+      var start = subject
       if length > longestSubject {
         let cut: StaticString = "..."
         append(cut.utf8Start)
+        start += length - longestSubject
+        while continues(start.pointee) { start += 1 }
       }
-      var start = subject + max(0, length - longestSubject)
-      while continues(start.pointee) { start += 1 }
       append(start)
       append(separator.utf8Start)
     }

@@ -27,8 +27,7 @@ extension Transfer {
     pending = .nothing
     exchange = try newExchange()
     guard let exchange else {
-      staysOffline = request.cacheMode == UInt32(HUTCH_HTTP_CACHE_ONLY)
-        || (request.cacheMode == 0 && configuration.cache?.mode == UInt32(HUTCH_HTTP_CACHE_ONLY))
+      staysOffline = cacheMode == UInt32(HUTCH_HTTP_CACHE_ONLY)
       return staysOffline && refuses()
     }
     staysOffline = exchange.staysOffline
@@ -52,11 +51,16 @@ extension Transfer {
     return true
   }
 
+  /// The request's, or the session's; 0: neither has one.
+  private var cacheMode: UInt32 {
+    request.cacheMode == 0 ? configuration.cache?.mode ?? 0 : request.cacheMode
+  }
+
   /// Nil: the request is made without the cache.
   private func newExchange() throws(Failure) -> Exchange? {
-    guard let cache = configuration.cache else { return nil }
-    let mode = request.cacheMode == 0 ? cache.mode : request.cacheMode
-    guard mode != UInt32(HUTCH_HTTP_CACHE_NONE), isMethod("GET") || isMethod("HEAD"),
+    let mode = cacheMode
+    guard let cache = configuration.cache, mode != UInt32(HUTCH_HTTP_CACHE_NONE),
+      isMethod("GET") || isMethod("HEAD"),
       body == nil, !request.isResumable, request.fields.value(of: "If-Match") == nil,
       request.fields.value(of: "If-Unmodified-Since") == nil,
       request.fields.value(of: "If-Range") == nil, !asksAnotherHost
@@ -178,7 +182,7 @@ extension Transfer {
     case 304:
       guard exchange.hasValidator else { return false }
     case 500, 502, 503, 504:
-      guard mayReplaceError else { return false }
+      guard replacement != nil else { return false }
     default:
       if isMethod("HEAD") { try freshen(stored, exchange) }
       return false
@@ -187,14 +191,15 @@ extension Transfer {
     return true
   }
 
-  /// The stored response may answer in place of an error. A host that wants a validation gets none
-  /// without.
-  var mayReplaceError: Bool {
+  /// The stored response, if it may answer in place of an error. A host that wants a validation
+  /// gets none without.
+  var replacement: StoredResponse? {
     guard let exchange, let stored = exchange.stored,
       task.isBehind || !exchange.isMode(HUTCH_HTTP_CACHE_VALIDATE)
-    else { return false }
+    else { return nil }
     let cache = exchange.cache
-    return stored.mayReplaceError(exchange.asked, at: cache.now, isShared: cache.isShared)
+    let may = stored.mayReplaceError(exchange.asked, at: cache.now, isShared: cache.isShared)
+    return may ? stored : nil
   }
 
   /// By the response to a HEAD (RFC 9111, section 4.3.5).
@@ -300,8 +305,7 @@ extension Transfer {
   /// For a response to POST that may answer a later GET; nil: it may not.
   private func exchangeOfPost() throws(Failure) -> Exchange? {
     guard let cache = configuration.cache, isMethod("POST"), !asksAnotherHost,
-      request.cacheMode != UInt32(HUTCH_HTTP_CACHE_NONE),
-      request.cacheMode != 0 || cache.mode != UInt32(HUTCH_HTTP_CACHE_NONE),
+      cacheMode != UInt32(HUTCH_HTTP_CACHE_NONE),
       Storing.isAllowedForPost(
         response, cache.control(of: response.fields), isShared: cache.isShared),
       let place = response.fields.value(of: "Content-Location"),
@@ -373,7 +377,7 @@ extension Transfer {
       return try isValidated(stored, exchange)
     }
     if step == .completion { return try isCompleted(after: code, exchange) }
-    if step == nil, let stored = exchange.stored, isOfServer(code), mayReplaceError {
+    if step == nil, isOfServer(code), let stored = replacement {
       answerSoon(stored, "fwd=stale")
       return true
     }

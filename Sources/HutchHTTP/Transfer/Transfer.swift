@@ -230,8 +230,7 @@ final class Transfer {
 
   /// The server does not answer, and a stored response may stand in for that.
   private func isAnsweredInPlaceOfError() -> Bool {
-    guard step == nil || step == .validation, let stored = exchange?.stored, mayReplaceError
-    else { return false }
+    guard step == nil || step == .validation, let stored = replacement else { return false }
     count()
     remove()
     hasConnection = false
@@ -252,9 +251,7 @@ final class Transfer {
   /// What a result of libcurl means for the task; nil: another request has begun.
   func ended(_ code: CURLcode) throws(Failure) -> Outcome? {
     count()
-    if step == nil, failure?.status.code == Int32(HUTCH_HTTP_BAD_RESPONSE),
-      mayReplaceError
-    {
+    if step == nil, failure?.status.code == Int32(HUTCH_HTTP_BAD_RESPONSE), replacement != nil {
       // Headers that are malformed are an error as a lost connection is.
       failure = nil
     }
