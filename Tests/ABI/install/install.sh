@@ -71,8 +71,10 @@ if [ "$way" = files ]; then
   for file in include/hutch{,_tasks,_dl}.h share/doc/hutch/{LICENSE,examples/example.c}; do
     test -s "$file"
   done
+  for file in $(find . -type f -name 'libhutch*.so.*'); do
+    if readelf -S "$file" | grep -F -e .symtab -e .debug; then fail "$file is not stripped"; fi
+  done
   library=$(find . -name 'libhutch.so.*.*')
-  if readelf -S "$library" | grep -F -e .symtab -e .debug; then fail "it is not stripped"; fi
   # What is installed suffices for the example of dlopen.
   cc -Iinclude -o "$work/example" share/doc/hutch/examples/example_dlopen.c
   "$work/example" "$work/cache" "$PWD/$library"
