@@ -320,8 +320,8 @@ TEST(a_second_opening_with_any_other_option_differs) {
   hutch_options first = default_options();
   path directory = scratch("cache");
   hutch_cache *cache = open_cache(directory.text, &first), *second;
-  hutch_options none = default_options(), others[7];
-  for (int i = 0; i < 7; i++) others[i] = none;
+  hutch_options none = default_options(), others[8];
+  for (int i = 0; i < 8; i++) others[i] = none;
   others[0].write_policy = HUTCH_WRITE_DISK;
   others[1].on_memory_warning = HUTCH_SHRINK_EXPIRED;
   others[2].on_background = HUTCH_SHRINK_LOW_WATER;
@@ -329,7 +329,8 @@ TEST(a_second_opening_with_any_other_option_differs) {
   others[4].workers = 7;
   others[5].queue_length = 9;
   others[6].close_deadline = HUTCH_MINUTE;
-  for (int i = 0; i < 7; i++) {
+  others[7].sharing = HUTCH_SHARING_EXCLUSIVE;
+  for (int i = 0; i < 8; i++) {
     CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &others[i], &second));
     CHECK_OK(hutch_close(second));
   }
@@ -343,6 +344,18 @@ TEST(a_second_opening_with_any_other_option_differs) {
   CHECK_OK(hutch_open(directory.text, NULL, &second));
   CHECK_OK(hutch_close(second));
   CHECK_OK(hutch_close(cache));
+}
+
+/* What a directory would be is told before it is there, and holds for another opening. */
+TEST(the_kind_of_a_directory_that_never_came_is_the_one_that_was_chosen) {
+  write_file(scratch("file").text, "no directory", 12);
+  for (uint32_t kind = HUTCH_STORAGE_MIXED; kind <= HUTCH_STORAGE_LOG; kind++) {
+    hutch_options given = {.struct_size = sizeof given, .flags = HUTCH_OPEN_DISK_OPTIONAL,
+                           .storage = kind};
+    hutch_cache *cache = open_cache(scratch("file").text, &given);
+    CHECK_EQUAL(kind, options_of(cache).storage);
+    CHECK_OK(hutch_close(cache));
+  }
 }
 
 /* While threads read and write, in more entries than one shard has. */

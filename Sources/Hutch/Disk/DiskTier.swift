@@ -261,7 +261,11 @@ final class DiskTier: Storage, ForkingStorage {
 
   var optionsInForce: StorageOptions {
     var options = self.options
-    options.kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
+    // Of a directory that has not been opened yet all that is known is how it would be made.
+    let kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
+    if kind != .unspecified || options.kind == .unspecified {
+      options.kind = kind == .unspecified ? .mixed : kind
+    }
     options.durability = committer.durability
     options.policy = committer.policy
     options.limits = limits
@@ -272,12 +276,9 @@ final class DiskTier: Storage, ForkingStorage {
     if other.chosen.contains(.durability) {
       committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
     }
-    var inForce = optionsInForce
-    // Nothing is known of a directory that has not been opened.
-    if inForce.kind == .unspecified { inForce.kind = options.kind }
     var asked = other
     asked.policy = other.policy?.ofRows
-    return asked.differ(from: inForce)
+    return asked.differ(from: optionsInForce)
   }
 
   var place: Directory { service.place }

@@ -66,10 +66,7 @@ extension LogStorage {
 
   func apply(_ other: StorageOptions) -> Bool {
     if other.chosen.contains(.durability) { raiseDurability(to: other.durability) }
-    var asked = other
-    // Sharing that no opening has chosen may be any.
-    if !options.chosen.contains(.sharing) { asked.chosen.remove(.sharing) }
-    return asked.differ(from: optionsInForce)
+    return other.differ(from: optionsInForce)
   }
 
   /// Each write has committed, and access times are where they belong.
