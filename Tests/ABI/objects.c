@@ -282,6 +282,22 @@ TEST(a_put_that_fails_releases_too) {
   }
 }
 
+TEST(what_a_failed_put_has_released_does_not_wait) {
+  hutch_cache *cache = open_draining(HUTCH_POLICY_DEFAULT);
+  hutch_put_options spec = put_options();
+  spec.cost = UINT64_MAX - 1;
+  thing large = {0};
+  hutch_cache_limits limits = limits_of(cache);
+  limits.memory.max_entry = 1000;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put_object(cache, KEY("key"), &large, release_thing, &spec));
+  CHECK_EQUAL(1, large.released);
+  CHECK_EQUAL(0, stats_of(cache).memory.waiting);
+  CHECK_EQUAL(0, drain(cache, 0));
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(1, large.released);
+}
+
 TEST(bad_arguments_and_nothing) {
   hutch_cache *cache = open_cache(NULL, NULL);
   hutch_object *object = (hutch_object *)cache;

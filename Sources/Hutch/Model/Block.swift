@@ -473,9 +473,9 @@ struct UnownedBlock {
     }
   }
 
-  /// For the maker: from here on the place of the value has a host's object.
-  func setObject() {
-    references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
+  /// For the maker: from here on the place of the value has a host's object, or not any more.
+  func setObject(_ isObject: Bool) {
+    set(UnownedBlock.objectBit, isObject)
   }
 
   /// The block of the host's object that the value stands for (ObjectCodec), if it has been made.

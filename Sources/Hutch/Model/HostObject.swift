@@ -40,12 +40,16 @@ struct HostObject {
     HostObject(block: block.unowned).payload.initialize(
       to: Payload(
         object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))
-    block.unowned.setObject()
+    block.unowned.setObject(true)
     return block
   }
 
-  /// Returns the object to the caller, which made the block.
-  func disown() { payload.pointee.release = nil }
+  /// Returns the object to the caller, which has the block's only reference: with it the block
+  /// ends, and nothing waits in the queue.
+  func disown() {
+    payload.pointee.queue.release()
+    block.setObject(false)
+  }
 
   /// Calls the release function and frees the block. The caller holds no lock.
   fileprivate func end() {
