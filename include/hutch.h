@@ -62,8 +62,9 @@
  *   for an empty key, for a size that no object can have, and for a negative duration. It
  *   returns HUTCH_UNSUPPORTED for an enumerator or a flag that this library does not
  *   define. In either case the call does nothing else. A function writes to its
- *   out-parameters only as its comment says. A failed call sets *out to NULL where *out
- *   is a handle.
+ *   out-parameters only as its comment says; where the comment names no answer, with
+ *   HUTCH_OK, HUTCH_PARTIAL and HUTCH_BUFFER_TOO_SMALL. A failed call sets *out to NULL
+ *   where *out is a handle.
  *
  *   Structs. A struct begins with its own size. The caller sets struct_size before the
  *   call, also in a struct that the library fills in. Zero is the default of every field
@@ -473,9 +474,10 @@ typedef struct hutch_cache_limits {
 } hutch_cache_limits;
 
 /* How to open a cache. All zero: the defaults, which the fields' comments name. In a second
-   opening of a directory, a field of 0 means what the open cache has; but a flag that is not
-   given differs from HUTCH_OPEN_DRAIN_RELEASES or HUTCH_OPEN_AGES_ON_TRIM, and a clock from that
-   of the open cache, whatever it is. */
+   opening of a directory, a field of 0 means what the open cache has, and so does a flag that is
+   not given, except HUTCH_OPEN_DRAIN_RELEASES and HUTCH_OPEN_AGES_ON_TRIM: an opening without
+   one of them differs from a cache that has it. Every clock differs from that of the open
+   cache, even the same one. */
 typedef struct hutch_options {
   size_t struct_size;
   uint32_t flags;      /* HUTCH_OPEN_* or 0 */
@@ -485,8 +487,8 @@ typedef struct hutch_options {
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   /* The largest number of tasks that the cache runs at once, at most 256. 0: 2. The cache
      makes a thread for each, and one more for deadlines and maintenance when all of them
-     are busy. A cache in memory makes none before it has work for it: a task, an entry whose
-     time can end, or 16 MiB of entries, which come into huge pages. See
+     are busy. A cache in memory makes none before it has work for it: a task, an object, an
+     entry whose time can end, or 16 MiB of entries, which come into huge pages. See
      HUTCH_OPEN_NO_THREADS. */
   uint32_t workers;
   /* A value with more bytes than this gets a file of its own.
@@ -495,7 +497,8 @@ typedef struct hutch_options {
      HUTCH_STORAGE_MIXED: HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put
      and a get of a file are as fast as those of a row, or faster. Puts are an exception on a
      file system that is slow to make and remove files: a cache on ext4 that is written more
-     than it is read does well with 262,144 (figures: Tests/Benchmarks/README.md). */
+     than it is read does well with 262,144 (figures: Tests/Benchmarks/README.md).
+     HUTCH_STORAGE_SQLITE and HUTCH_STORAGE_FILE do not use it. */
   uint64_t inline_threshold;
   /* 0: cost 64 MiB, max_entry a quarter of it; no other limit */
   hutch_tier_limits memory;
@@ -581,7 +584,8 @@ enum {
  * hutch_open - open a cache
  *
  * directory: a path (bytes, ends with NUL, not interpreted). The call makes the directory
- * and its parents if they do not exist. NULL: a cache in memory only, which uses no file.
+ * and its parents if they do not exist. NULL: a cache in memory only, which uses no file;
+ * options of the disk tier have no effect there, but HUTCH_WRITE_DISK is HUTCH_UNSUPPORTED.
  * options: NULL means the defaults. On HUTCH_OK and on HUTCH_OPTIONS_DIFFER, *out is a new
  * reference, which hutch_close ends. On a failure it is NULL.
  *
@@ -600,10 +604,11 @@ enum {
  * If an open directory becomes unusable or is removed, the disk tier goes down and the
  * memory tier goes on: puts return HUTCH_PARTIAL. Until it is back, the disk tier has no
  * entries for a read or a condition; other writes to it are HUTCH_TIER_DOWN. The cache
- * tries the directory again at its path every second, and with a put after such a pause.
- * Entries that were written or removed meanwhile do not come back with the directory. If
- * another process has made a removed directory again, the tier stays down until that
- * process has closed the directory.
+ * tries the directory again at its path every second, and with a put after such a pause; it
+ * makes a directory that is gone anew only with HUTCH_OPEN_DISK_OPTIONAL. Entries that were
+ * written or removed meanwhile do not come back with the directory. If another process has
+ * made a removed directory again, the tier stays down until that process has closed the
+ * directory.
  *
  * A directory with a damaged manifest opens: the call renames the manifest to
  * hutch-<digits>.damaged (16 hexadecimal digits), and the cache starts empty. The newest such
@@ -632,7 +637,8 @@ enum {
  * beside a queue, workers beside HUTCH_OPEN_NO_THREADS, HUTCH_WRITE_ON_EVICTION with
  * HUTCH_SHARING_SHARED), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. After a failure too, the
  * library calls the release functions of the clock, the codec and the object codec, if the
- * struct_size of options is one that a struct has. Since 0.1.
+ * struct_size of options is one that a struct has (and, for the object codec, if its own is).
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -725,12 +731,13 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
  * The call fills in *out (struct_size set): the options of the opening that opened the
  * cache, as the directory, hutch_set_options, hutch_set_limits and later openings have
  * changed them. No field that the cache has a use for is 0: where an option was not set,
- * its default is there. In a cache in memory, the fields of the disk tier are 0. The
- * flags are those of that opening. The release functions of the clock and the codecs are
- * NULL, so *out can be passed to hutch_open for another directory; the functions and
- * contexts of the clock and the codec are then valid as long as the host keeps them. queue is
- * no reference of the caller's; it and object_codec are valid as long as the cache. With a
- * queue, workers and queue_length are 0. A view answers as its cache. Since 0.1.
+ * its default is there. In a cache in memory, the fields of the disk tier are 0, and
+ * write_policy is HUTCH_WRITE_MEMORY. The flags are those of that opening. The release
+ * functions of the clock and the codecs are NULL, so *out can be passed to hutch_open for
+ * another directory; the functions and contexts of the clock and the codec are then valid
+ * as long as the host keeps them. queue is no reference of the caller's; it and
+ * object_codec are valid as long as the cache. With a queue, workers and queue_length are
+ * 0. A view answers as its cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out);
 
@@ -740,6 +747,7 @@ HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out)
  * The fields policy, disk_policy, workers, on_memory_warning, on_background and low_water
  * may be set, and hold when the call returns. A field of 0 stays as it is. Any other field
  * that is not 0 is HUTCH_UNSUPPORTED, and nothing is changed (limits: hutch_set_limits).
+ * HUTCH_INVALID_ARGUMENT: more than 256 workers, or a low_water above 100.
  *
  * policy: the entries in memory stay, in the order in which the former policy would have
  * evicted them, and with about the uses that it has counted. Readers and writers continue
@@ -769,7 +777,8 @@ HUTCH_API hutch_status hutch_flush(hutch_cache *cache);
 typedef struct hutch_entry_info {
   size_t struct_size;
   uint64_t version;       /* of the write; a directory never uses one twice */
-  int64_t created;        /* time of the last write or touch */
+  int64_t created;        /* time of the last write or touch; hutch_increment and
+                             hutch_copy keep it */
   int64_t accessed;       /* time of the last access: exact for entries with a time to
                              idle, else within minutes. In a view of the disk tier without
                              the reads that the memory tier has answered of late */
@@ -800,7 +809,7 @@ typedef struct hutch_put_options {
   uint32_t reserved;
   /* The end of the name of the value's file, if the value gets one: an extension such as
      ".jpg", for programs that depend on it. At most HUTCH_SUFFIX_MAX bytes, no slash;
-     ends with NUL, copied. NULL: no suffix. The rest of the name is random. */
+     ends with NUL, copied. NULL or "": no suffix. The rest of the name is random. */
   const char *suffix;
   const void *tag; /* the entry's tag, any bytes; copied. See hutch_remove_tagged */
   size_t tag_size; /* 1..HUTCH_TAG_MAX; 0: no tag, whatever tag is */
@@ -835,12 +844,13 @@ typedef struct hutch_put_result {
  * committed the value. options and result may be NULL. The call fills in result unless it
  * returns HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED.
  *
- * HUTCH_PARTIAL: a tier has stored the value, but not every tier (result says which). A
- * tier that did not store the value removes its older value. If that removal fails too,
- * this cache does not return the older value any more, but after a kill of the process the
- * older value may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_BUSY,
- * HUTCH_TIER_DOWN: no tier has stored the value, and older values are removed likewise.
- * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
+ * HUTCH_PARTIAL: a tier has stored the value, but not every tier did what the put asks of
+ * it (result says which). A tier that does not store the value, whatever the reason,
+ * removes its older value. If that removal fails, this cache does not return the older
+ * value any more, but after a kill of the process the older value may be back.
+ * HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_BUSY, HUTCH_TIER_DOWN: no tier has
+ * stored the value, and older values are removed likewise. HUTCH_NO_MEMORY, HUTCH_CLOSED,
+ * HUTCH_FORKED: nothing changed.
  *
  * WRITING ON EVICTION at the end describes HUTCH_WRITE_ON_EVICTION. Since 0.1.
  */
@@ -875,7 +885,7 @@ HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_
 enum {
   HUTCH_LOOK_AT_ONCE = 1, /* do not read the disk: return HUTCH_WOULD_BLOCK instead */
   HUTCH_LOOK_KNOWN = 2,   /* the caller has the value of the version out->version */
-  HUTCH_LOOK_OR_SIZES = 4 /* the sizes suffice of a value that does not fit */
+  HUTCH_LOOK_OR_SIZES = 4 /* of a value that does not fit, the sizes suffice */
 };
 
 /* The result of a look. */
@@ -921,7 +931,7 @@ HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t ke
  *
  * The call returns HUTCH_OK or HUTCH_NOT_FOUND, as hutch_get would at this moment. It is
  * not an access: neither statistics nor times change. HUTCH_IO: the disk tier could not be
- * read; so it is in hutch_info and hutch_tag. Since 0.1.
+ * read; this holds for hutch_info and hutch_tag too. Since 0.1.
  */
 HUTCH_API hutch_status hutch_contains(hutch_cache *cache, const void *key, size_t key_size);
 
@@ -1141,7 +1151,8 @@ HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *
  * database many removals share a commit. Other calls run between them. *removed (may be NULL)
  * receives the number of entries removed, also if the call fails. prefix_size:
  * 1..HUTCH_KEY_MAX. HUTCH_OK: also if there was no such entry. HUTCH_TIER_DOWN, HUTCH_IO,
- * HUTCH_BUSY: entries on disk may be left; those in memory may be gone. Since 0.1.
+ * HUTCH_NO_SPACE, HUTCH_BUSY: entries on disk may be left; those in memory may be gone.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefix,
                                            size_t prefix_size, uint64_t *removed);
@@ -1163,7 +1174,8 @@ HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefi
  * A database finds the entries by an index. A log, and the memory tier, scan all of their
  * entries: the call takes O(entries) there. *removed (may be NULL) receives the number of
  * entries removed, also if the call fails. HUTCH_OK: also if there was no such entry.
- * HUTCH_TIER_DOWN: the entries on disk stay. Since 0.1.
+ * HUTCH_TIER_DOWN, HUTCH_IO, HUTCH_NO_SPACE, HUTCH_BUSY: entries may be left, in memory too,
+ * and gets still find them. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_tagged(hutch_cache *cache, const void *tag,
                                            size_t tag_size, uint64_t *removed);
@@ -1190,7 +1202,8 @@ HUTCH_API hutch_value *hutch_batch_value(const hutch_batch *batch, size_t index)
  *
  * The call fills in *out (struct_size set). hutch_batch_info reads results of
  * hutch_info_many, and hutch_batch_put_result those of hutch_put_many. HUTCH_NOT_FOUND: the
- * key was not found, or the batch is of another kind. Since 0.1.
+ * batch is of another kind, or hutch_info_many has no record of the key (hutch_batch_status
+ * says why). Since 0.1.
  */
 HUTCH_API hutch_status hutch_batch_info(const hutch_batch *batch, size_t index,
                                         hutch_entry_info *out);
@@ -1203,23 +1216,25 @@ HUTCH_API void hutch_batch_release(hutch_batch *batch);
 
 /* ------------------------------------------------------------------ limits */
 
-/* The statistics of a tier. The counters start at hutch_open. */
+/* The statistics of a tier. The counters are those of this process, whatever its openings, and
+   start when it opens the cache. Of a disk tier, count and cost are those of all processes. */
 typedef struct hutch_tier_stats {
   uint32_t state;       /* HUTCH_STATE_* */
   uint32_t reserved_1;
   uint64_t count;       /* entries held, as hutch_count */
   uint64_t cost;        /* bytes charged, as hutch_cost */
   uint64_t hits;        /* gets that this tier answered; on disk pops count too */
-  uint64_t misses;      /* gets that it could not answer */
+  uint64_t misses;      /* gets that it could not answer; on disk pops count too */
   uint64_t puts;        /* values stored, promotions and, in memory, touches included */
   uint64_t removals;    /* entries that a call removed: hutch_remove and the like, or a put
-                           that was for the other tier */
+                           that was for the other tier; but not a clear, or a notification
+                           that empties memory */
   uint64_t evictions;   /* entries evicted for a limit */
   uint64_t expirations; /* entries removed because they had expired */
   uint64_t refusals;    /* puts that were too large or found no space */
   uint64_t failures;    /* calls of the system or of SQLite that failed */
   uint64_t damaged;     /* entries found damaged, and removed */
-  uint64_t replacements; /* puts that replaced an entry; memory only */
+  uint64_t replacements; /* puts that replaced an entry, and touches; memory only */
   uint64_t trims;        /* entries removed by hutch_trim, and by hutch_notify down to
                             low_water; on disk these are evictions */
   uint64_t held_count;   /* values and objects that have left the tier but are still
@@ -1254,26 +1269,27 @@ HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out)
  * hutch_set_limits - change the limits of an open cache
  *
  * When the call returns, each tier has evicted the entries above its new limit. On a tier
- * view the call changes the limits of that tier only. A limit of 0 stays as it is. A longer
- * time to live or to idle counts for each entry that is there: calls find an entry again
- * that the shorter one has ended, unless it has been removed since. HUTCH_INVALID_ARGUMENT:
- * limits is NULL, or a duration is negative. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_BUSY,
- * HUTCH_TIER_DOWN: memory has its new limits, and the disk tier need not have them. Since
- * 0.1.
+ * view the call changes the limits of that tier only. A limit of 0 stays as it is. Limits
+ * of a disk tier that the cache does not have are ignored. A longer time to live or to idle
+ * counts for each entry that is there: calls find an entry again that the shorter one has
+ * ended, unless it has been removed since. HUTCH_INVALID_ARGUMENT: limits is NULL, or a
+ * duration is negative. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_BUSY, HUTCH_TIER_DOWN: memory has
+ * its new limits, and the disk tier need not have them. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);
 
 /*
  * hutch_count - the number of entries
  *
- * For a cache, the call counts distinct keys, in whatever tier they are; while the disk tier
- * is out of service, those in memory. It may count entries that expired less than a second
- * ago; with a clock of the host it is exact. It counts an entry twice while a write-back
- * (HUTCH_WRITE_ON_EVICTION) is writing it. Where processes share the directory, an entry in
- * memory only that another process has replaced or evicted by a write also counts, until
- * memory needs its space; so do entries of another codec, which reads do not see. The call
- * may miss an entry of memory that the disk tier evicts, or has evicted in another call that
- * has not returned or in maintenance. Since 0.1.
+ * For a cache, the call counts distinct keys, in whatever tier they are; while the disk
+ * tier is out of service, those in memory. It may count entries that have expired until
+ * maintenance removes them, mostly within a second; in a cache without threads or while it
+ * is suspended, hutch_maintain does. With a clock of the host it is exact. It counts an
+ * entry twice while a write-back (HUTCH_WRITE_ON_EVICTION) is writing it. Where processes
+ * share the directory, an entry in memory only that another process has replaced or evicted
+ * by a write also counts, until memory needs its space; so do entries of another codec,
+ * which reads do not see. The call may miss an entry of memory that the disk tier evicts,
+ * or has evicted in another call that has not returned or in maintenance. Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 
@@ -1328,8 +1344,9 @@ typedef struct hutch_trim_spec {
   uint64_t amount;   /* bytes or entries; 0 means zero of them, not no limit */
   int64_t time;      /* Unix time, or a duration */
   /* NULL, or a function that the call makes now and then, on the caller's thread with no
-     lock held, with how many entries it has removed and will remove (0: not known). It
-     returns 0 to continue, or another number to stop the trim. */
+     lock held, with how many entries it has removed, and how many that will be once the tiers
+     that it has come to are trimmed (0: not known). The function returns 0 to continue, or
+     another number to stop the trim. */
   hutch_progress progress;
   void *context;
 } hutch_trim_spec;
@@ -1370,7 +1387,8 @@ typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size
  * The walk visits an entry that is present from beginning to end exactly once, and any
  * other entry at most once, in no particular order. Of a disk tier that is out of service it
  * visits nothing, as if the tier were empty; so do cursors, and hutch_value_bytes counts
- * nothing there. HUTCH_OK: also if the visitor stopped the walk. Since 0.1.
+ * nothing there. HUTCH_OK: also if the visitor stopped the walk. HUTCH_IO, HUTCH_NO_MEMORY:
+ * the walk did not come to its end. Since 0.1.
  */
 HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, void *context);
 
@@ -1414,7 +1432,8 @@ HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t 
  * hutch_cursor_next - step to the next entry
  *
  * *key and *key_size (not NULL) receive its key, which is valid until the next step or the
- * cursor's end. HUTCH_NOT_FOUND: there are no more entries. Since 0.1.
+ * cursor's release. HUTCH_NOT_FOUND: there are no more entries. HUTCH_IO, HUTCH_NO_MEMORY: the
+ * step has failed, and the next call tries it again. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_next(hutch_cursor *cursor, const void **key, size_t *key_size);
 
@@ -1423,8 +1442,8 @@ HUTCH_API hutch_status hutch_cursor_next(hutch_cursor *cursor, const void **key,
  *
  * The calls read the entry as it is now, like hutch_get and hutch_info with its key.
  * HUTCH_NOT_FOUND: the entry has been removed since, or the cursor has not made its first
- * step. Neither call is an access, so a walk neither promotes entries nor extends their
- * lives. Since 0.1.
+ * step, or there were no more entries at its last one. Neither call is an access, so a walk
+ * neither promotes entries nor extends their lives. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_value(hutch_cursor *cursor, hutch_value **out);
 HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info *out);
@@ -1937,7 +1956,7 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * it releases the object before it returns, on the caller's thread. With
  * options.object_codec the call answers as hutch_put; a put that fails after the encoding,
  * or that has stored the object on disk only, releases it as an object that has left.
- * Without, write_policy and suffix have no effect: HUTCH_TOO_LARGE: the cost is above the
+ * Without one, write_policy and suffix have no effect. HUTCH_TOO_LARGE: the cost is above the
  * tier's max_entry; an older object is removed. HUTCH_UNSUPPORTED: a view of the disk
  * tier. HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
  * nothing changed. Since 0.1.
@@ -1953,7 +1972,7 @@ HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, siz
  * released, whatever becomes of its entry or its cache. *out is NULL if the answer is
  * HUTCH_NOT_FOUND or a failure. The call is an access, like hutch_get. With
  * options.object_codec it may decode a value. HUTCH_UNSUPPORTED: a view of the disk tier
- * without an object codec; so in hutch_remove_object. Since 0.1.
+ * without an object codec; this holds for hutch_remove_object too. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_object **out);
@@ -2077,10 +2096,10 @@ typedef struct hutch_copy_report {
  * are too small for all entries, it evicts as ever.
  *
  * The call fills in *report (may be NULL) also on a failure, after which the entries copied
- * so far are in target. It needs memory for the largest value. HUTCH_INVALID_ARGUMENT: source
- * and target are the same cache. HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_BUSY, HUTCH_IO: of
- * either; of a source whose disk tier is out of service, what memory has is copied before the
- * call fails. Since 0.1.
+ * so far are in target. It needs memory for the largest value. HUTCH_INVALID_ARGUMENT:
+ * source and target are the same cache, or views of it. HUTCH_NO_SPACE, HUTCH_TIER_DOWN,
+ * HUTCH_BUSY, HUTCH_IO: of either; of a source whose disk tier is out of service, what
+ * memory has is copied before the call fails. Since 0.1.
  */
 HUTCH_API hutch_status hutch_copy(hutch_cache *source, hutch_cache *target,
                                   hutch_copy_report *report);

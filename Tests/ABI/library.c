@@ -54,6 +54,9 @@ TEST(every_status_has_a_text_of_its_own) {
       CHECK(strcmp(hutch_status_text(one), hutch_status_text(other)) != 0);
   }
   CHECK(strcmp(hutch_status_text(INT32_MIN), hutch_status_text(77)) == 0);
+  /* It may be this process, and a directory has options also while no one has it open. */
+  CHECK(!strstr(hutch_status_text(HUTCH_BUSY), "process"));
+  CHECK(!strstr(hutch_status_text(HUTCH_OPTIONS_DIFFER), "is open"));
 }
 
 TEST(the_header_has_a_version_to_ask_for) {

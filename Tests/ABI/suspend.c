@@ -114,6 +114,7 @@ TEST(a_suspended_cache_does_no_maintenance_and_makes_up_for_it) {
   CHECK_OK(hutch_resume(quiet.cache));
   while (!atomic_load(&quiet.released) || trash_of(&quiet) > 0) usleep(10000);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_resume(quiet.cache));
+  CHECK(strstr(hutch_error_words(), "cache"));
 
   /* What is left to expire goes now, too. Memory has room, so it keeps the entry until then. */
   for (uint32_t i = 0; i < 200; i++) hutch_remove(quiet.cache, &i, sizeof i);

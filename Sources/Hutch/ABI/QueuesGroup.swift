@@ -137,7 +137,7 @@ public func hutch_queue_resume(_ queue: OpaquePointer!) -> hutch_status {
 }
 
 func resuming(_ queue: TaskQueue) throws(Failure) -> Status {
-  guard queue.resume() else { throw .invalid("the queue is not suspended") }
+  guard queue.resume() else { throw .invalid("the cache or the queue is not suspended") }
   return .done
 }
 

@@ -66,7 +66,7 @@ struct Status: Equatable {
     HUTCH_TOO_LARGE\0the value is larger than any tier takes\0\
     HUTCH_NO_SPACE\0the file system or the quota is full\0\
     HUTCH_IO\0a call of the system or of SQLite failed\0\
-    HUTCH_BUSY\0another process has the directory open\0\
+    HUTCH_BUSY\0the directory is in use\0\
     HUTCH_FORKED\0the handle belongs to the parent of this process\0\
     HUTCH_CLOSED\0the cache has been closed\0\
     HUTCH_NO_MEMORY\0out of memory\0\
@@ -77,7 +77,7 @@ struct Status: Equatable {
     HUTCH_CONFLICT\0the entry has another version\0\
     HUTCH_PARTIAL\0stored, but not in every tier\0\
     HUTCH_SUPERSEDED\0a later write of the key was done first\0\
-    HUTCH_OPTIONS_DIFFER\0opened, but the directory is open with other options\0\
+    HUTCH_OPTIONS_DIFFER\0opened, but other options are in force\0\
     HUTCH_WOULD_BLOCK\0the call would have to wait\0\
     HUTCH_BUFFER_TOO_SMALL\0the buffer is too small\0\
     HUTCH_CANCELLED\0cancelled before it was done\0\
