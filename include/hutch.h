@@ -1685,7 +1685,9 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  * none any more. A cache has one listener, whatever its views and openings. The older
  * listener still gets the events of changes that were made before. Its release function is
  * called when its last call is over, which may be after this call has returned. release may
- * be NULL; it is called on failure too. A close makes no event, and releases the listener.
+ * be NULL; it is called on failure too. A close makes no event. The close of the cache's last
+ * opening releases the listener; until then it is called, also if the opening that set it has
+ * been closed.
  *
  * The thread whose call made the change calls the listener, before that call returns; or
  * the maintenance thread does. The thread holds no lock of the library. If another thread
@@ -1759,8 +1761,9 @@ typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
  * Any thread may call the logger, also several at once, with no lock held. A line comes
  * before the call that met its cause returns, hutch_open and hutch_close included, or from
  * the maintenance thread. The release function of an older logger is called when its last
- * call is over; that of a cache's own logger is called with the close. release may be NULL;
- * it is called on failure too. HUTCH_UNSUPPORTED: no such level. Since 0.1.
+ * call is over; that of a cache's own logger with the close of the cache's last opening.
+ * release may be NULL; it is called on failure too. HUTCH_UNSUPPORTED: no such level. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_set_logger(hutch_cache *cache, uint32_t level, hutch_logger logger,
                                         void *context, hutch_release release);
@@ -2110,7 +2113,8 @@ HUTCH_API hutch_status hutch_copy(hutch_cache *source, hutch_cache *target,
  * hutch_suspend, hutch_resume - pause tasks and maintenance
  *
  * A suspended cache starts no task and does no maintenance of its own. It serves calls and
- * enforces its limits. Each suspend needs a resume of its own; one resume more is
+ * enforces its limits. Each suspend needs a resume of its own, by whatever opening of the
+ * cache, also if the one that suspended is closed; one resume more is
  * HUTCH_INVALID_ARGUMENT. A close does not wait for a resume: the tasks that the closed
  * opening has submitted run nevertheless. Of other openings' tasks, only those run that
  * come before them in the order of a key. If the cache's tasks run on options.queue, the
