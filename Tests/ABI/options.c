@@ -320,8 +320,8 @@ TEST(a_second_opening_with_any_other_option_differs) {
   hutch_options first = default_options();
   path directory = scratch("cache");
   hutch_cache *cache = open_cache(directory.text, &first), *second;
-  hutch_options none = default_options(), others[8];
-  for (int i = 0; i < 8; i++) others[i] = none;
+  hutch_options none = default_options(), others[9];
+  for (int i = 0; i < 9; i++) others[i] = none;
   others[0].write_policy = HUTCH_WRITE_DISK;
   others[1].on_memory_warning = HUTCH_SHRINK_EXPIRED;
   others[2].on_background = HUTCH_SHRINK_LOW_WATER;
@@ -330,7 +330,8 @@ TEST(a_second_opening_with_any_other_option_differs) {
   others[5].queue_length = 9;
   others[6].close_deadline = HUTCH_MINUTE;
   others[7].sharing = HUTCH_SHARING_EXCLUSIVE;
-  for (int i = 0; i < 8; i++) {
+  others[8].write_policy = HUTCH_WRITE_ON_EVICTION;
+  for (int i = 0; i < 9; i++) {
     CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &others[i], &second));
     CHECK_OK(hutch_close(second));
   }

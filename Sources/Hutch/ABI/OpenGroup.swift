@@ -212,6 +212,7 @@ extension OpenOptions {
         throw .invalid("HUTCH_WRITE_ON_EVICTION cannot be used with HUTCH_SHARING_SHARED")
       }
       disk.sharing = .exclusive
+      disk.chosen.insert(.sharing)
     }
     tasks.workers = change.workers ?? tasks.workers
     try tasks.take(options)
