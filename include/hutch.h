@@ -102,7 +102,8 @@
  *
  *   Every _release function and hutch_close accept NULL.
  *
- * Supported: 64-bit Linux with glibc 2.34 or newer, x86_64 and aarch64.
+ * Supported: 64-bit Linux with glibc 2.34 or newer, x86_64 and aarch64, with pages of memory
+ * of 4, 16 or 64 KiB.
  */
 #ifndef HUTCH_H
 #define HUTCH_H
@@ -2245,16 +2246,16 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     most a sixteenth of RLIMIT_AS, or 256 MiB, for each file.
  *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
  *     when the directory was made, or of the file system's size if that is smaller, rounded
- *     down to a power of two, at least 16 KiB and at most 16 MiB. The limit of cost holds in
- *     whole segments, with a least size of two. A limit below that size holds for the bytes of
- *     the entries, which hutch_cost gives, and the log keeps two segments. The limit of count
- *     holds exactly. For min_free maintenance gives up a segment, or as much in files, at a
- *     time. The log keeps two segments, in which puts go on. A value that is larger than
- *     inline_threshold, or than a quarter of a segment, has a file of its own. Files and
- *     segments share the limit of cost; a file counts whole blocks of 4 KiB. A value whose
- *     file would not fit beside two segments is stored in the log if it is not larger than a
- *     segment. Key, extended data and tag of an entry must fit a segment: under a limit of cost
- *     below about 4 MB the longest are HUTCH_OUTCOME_TOO_LARGE.
+ *     down to a power of two, at least 16 KiB and a page of the system's memory, and at most
+ *     16 MiB. The limit of cost holds in whole segments, with a least size of two. A limit
+ *     below that size holds for the bytes of the entries, which hutch_cost gives, and the log
+ *     keeps two segments. The limit of count holds exactly. For min_free maintenance gives up a
+ *     segment, or as much in files, at a time. The log keeps two segments, in which puts go on.
+ *     A value that is larger than inline_threshold, or than a quarter of a segment, has a file
+ *     of its own. Files and segments share the limit of cost; a file counts whole blocks of
+ *     4 KiB. A value whose file would not fit beside two segments is stored in the log if it is
+ *     not larger than a segment. Key, extended data and tag of an entry must fit a segment: under
+ *     a limit of cost below about 4 MB the longest are HUTCH_OUTCOME_TOO_LARGE.
  *   - By its own policy, eviction and trims to a cost or a count take entries in the order of
  *     their writes, but for those that are kept. An entry is kept, in a part of the log of
  *     its own, if it was read twice after it was written, if memory has it and was asked for

@@ -187,13 +187,14 @@ enum LogFormat {
   static let largestSegment = 24
 
   /// A segment has a thirty-second of the limit, or of the file system if that is smaller: so the
-  /// segment that is being cleaned takes little of the room. `all`: the bytes of the file system;
-  /// 0: it does not tell them.
+  /// segment that is being cleaned takes little of the room. A page of memory at least, else a
+  /// store to one would bring blocks back of the next one that has been given up. `all`: the bytes
+  /// of the file system; 0: it does not tell them.
   static func segmentShift(for limit: UInt64, of all: Int64) -> Int {
     let most = limit == 0 ? 23 : largestSegment
     let room = min(limit == 0 ? .max : limit, all > 0 ? UInt64(all) : .max)
     let wanted = 63 - max(room / 32, 1).leadingZeroBitCount
-    return min(max(wanted, smallestSegment), most)
+    return min(max(wanted, smallestSegment, Mapping.page.trailingZeroBitCount), most)
   }
 
   /// No segment has this number or a higher one: its addresses would be too large. `units`: 2^units

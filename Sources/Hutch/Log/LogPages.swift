@@ -270,13 +270,13 @@ extension LogStore {
   private func reserve(_ pages: Int, _ end: Int, top: Int) throws(Failure) {
     let step = LogPages.step
     for page in pages..<end where page % step == 0 {
-      try Files.reserve(
+      try Mapping.reserve(
         indexFile.number, IndexAt.slots + page * LogPages.pageSize, step * LogPages.pageSize)
       CrashPoint.pass()
     }
     guard UInt64(top) > words.load(IndexAt.top) else { return }
     let first = 1 << (top - 1)
-    try Files.reserve(indexFile.number, PageWord.offset(first), first * 8)
+    try Mapping.reserve(indexFile.number, PageWord.offset(first), first * 8)
     CrashPoint.pass()
     // An index that was damaged may have had a higher top.
     SharedWords.clear(words.base + PageWord.offset(first), first * 8)

@@ -18,22 +18,24 @@ final class LogShared {
   static let byteCount = counters + CoherenceCounters.byteCount
 
   private let base: UnsafeMutableRawPointer
+  /// What is mapped before it: a mapping begins with a whole page of the file.
+  private let lead = IndexAt.shared & (Mapping.page - 1)
   let counters: CoherenceCounters
   /// True if the memory tier goes by the hash and the counters. Set while the store is opened.
   var isHandedOut = false
 
   init() throws(Failure) {
     let mapped = mmap(
-      nil, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+      nil, lead &+ LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
     guard let mapped, mapped != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
-    base = mapped
+    base = mapped + lead
     counters = CoherenceCounters(base + LogShared.counters, members: base + LogShared.members)
     for i in 0..<4 { word(i * 8).pointee.store(try Entropy.number(), ordering: .releasing) }
     nextVersion.pointee.store(1, ordering: .releasing)
     members.pointee.store(1, ordering: .releasing)
   }
 
-  deinit { munmap(base, LogShared.byteCount) }
+  deinit { munmap(base - lead, lead &+ LogShared.byteCount) }
 
   private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
     (base + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
@@ -88,11 +90,11 @@ final class LogShared {
       }
     }
     let mapped = mmap(
-      base, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, index,
-      off_t(IndexAt.shared))
-    guard mapped == base else { throw .system("cannot map the index") }
+      base - lead, lead &+ LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+      index, off_t(IndexAt.shared &- lead))
+    guard mapped == base - lead else { throw .system("cannot map the index") }
     // Else the first look at a counter reads as much of the index as the kernel reads ahead.
-    madvise(base, LogShared.byteCount, MADV_RANDOM)
+    madvise(base - lead, lead &+ LogShared.byteCount, MADV_RANDOM)
     members.pointee.store(isAlone ? 1 : 2, ordering: .releasing)
   }
 }

@@ -209,10 +209,10 @@ extension LogStore {
       let index = Files.status(of: indexFile.number)
     else { throw .system("cannot look at a new file") }
     let number = indexFile.number
-    try Files.reserve(number, 0, IndexAt.seats + LogPages.pageSize)
-    try Files.reserve(number, IndexAt.pageTable, LogPages.pageSize)
-    try Files.reserve(number, IndexAt.shared, LogShared.byteCount)
-    try Files.reserve(number, IndexAt.slots, LogPages.step * LogPages.pageSize)
+    try Mapping.reserve(number, 0, IndexAt.seats + LogPages.pageSize)
+    try Mapping.reserve(number, IndexAt.pageTable, LogPages.pageSize)
+    try Mapping.reserve(number, IndexAt.shared, LogShared.byteCount)
+    try Mapping.reserve(number, IndexAt.slots, LogPages.step * LogPages.pageSize)
     let shift = LogFormat.segmentShift(
       for: limits.cost, of: Files.space(of: logFile.number)?.all ?? 0)
     var head = try newHead(limits, shift, index, log, from: checkpoint)

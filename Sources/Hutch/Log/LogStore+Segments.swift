@@ -165,7 +165,7 @@ extension LogStore {
     guard missingFree(beside: segmentSize) == 0 else {
       throw Failure(.noSpace, "the file system has less free than is to stay free")
     }
-    try Files.reserve(logFile.number, place &<< segmentShift, segmentSize)
+    try Mapping.reserve(logFile.number, place &<< segmentShift, segmentSize)
     CrashPoint.pass()
     return place
   }
@@ -211,11 +211,10 @@ extension LogStore {
     }
   }
 
-  /// Reserves the page of the segment table that has the word of a segment. A store to a page of
-  /// memory needs all of its blocks, and a file system may have smaller ones.
+  /// Reserves the page of the segment table that has the word of a segment.
   func reserveSeat(_ number: UInt64) throws(Failure) {
     let page = SeatWord.offset(number) / LogPages.pageSize
-    try Files.reserve(indexFile.number, page * LogPages.pageSize, LogPages.pageSize)
+    try Mapping.reserve(indexFile.number, page * LogPages.pageSize, LogPages.pageSize)
     CrashPoint.pass()
   }
 }

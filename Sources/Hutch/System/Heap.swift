@@ -36,7 +36,8 @@ import Synchronization
 /// all other locks.
 ///
 /// With HUTCH_MALLOC in the environment when the first cache is opened, blocks come from malloc,
-/// for tools that watch it.
+/// for tools that watch it; and so where the system's pages are larger than 4 KiB, since the kernel
+/// would take back more than the heap gives.
 enum Heap {
   static let regionSize = 32 << 20
   /// The largest request that regions serve.
@@ -97,7 +98,7 @@ enum Heap {
     guard !state.pointee.isPrepared.exchange(true, ordering: .acquiringAndReleasing) else { return }
     var count = 1
     while count < cores * 2 && count < mostArenas { count *= 2 }
-    if getenv("HUTCH_MALLOC") != nil { count = 0 }
+    if getenv("HUTCH_MALLOC") != nil || Mapping.page != HeapSpan.page { count = 0 }
     state.pointee.most.store(Int32(count), ordering: .relaxed)
     state.pointee.mask.store(min(count, 1) - 1, ordering: .relaxed)
   }

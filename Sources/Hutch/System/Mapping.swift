@@ -5,8 +5,11 @@ import CSystem
 /// A mapping extends beyond the end of its file. The part behind the end becomes usable when any
 /// process makes the file grow, without a new mapping. A thread that touches memory behind the end,
 /// or a hole of the file on a full file system, dies by SIGBUS. The owner of a mapping therefore
-/// touches only what `Files.reserve` has allocated.
+/// touches only what `reserve` has allocated.
 struct Mapping: ~Copyable {
+  /// The bytes of a page of memory: 4 KiB on x86_64; 4, 16 or 64 KiB on aarch64, as the kernel is.
+  static var page: Int { sysconf(Int32(_SC_PAGESIZE)) }
+
   let base: UnsafeMutableRawPointer
   let byteCount: Int
 
@@ -38,6 +41,14 @@ struct Mapping: ~Copyable {
 
   /// Accesses to the file are random: the kernel should not read ahead.
   func adviseRandom() { madvise(base, byteCount, MADV_RANDOM) }
+
+  /// `Files.reserve` for the pages of memory that have these bytes: a store to a page needs all of
+  /// its blocks.
+  @inline(never)
+  static func reserve(_ descriptor: Int32, _ offset: Int, _ count: Int) throws(Failure) {
+    let mask = page &- 1
+    try Files.reserve(descriptor, offset & ~mask, (offset & mask &+ count &+ mask) & ~mask)
+  }
 
   /// Waits until these bytes are on the disk. `offset` is a multiple of the page size.
   func sync(_ offset: Int, _ count: Int) throws(Failure) {
