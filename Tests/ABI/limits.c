@@ -59,6 +59,27 @@ TEST(a_value_larger_than_the_tier_is_not_copied) {
   CHECK(munmap(value, size) == 0);
 }
 
+/* A file is refused like a value, and what it would replace is not counted as removed. */
+TEST(a_file_that_is_too_large_counts_as_refused) {
+  hutch_options options = default_options();
+  options.memory.max_entry = options.disk.max_entry = 4000;
+  path file = scratch("file");
+  void *data = filled(10000, 1);
+  write_file(file.text, data, 10000);
+  free(data);
+  for (int on_disk = 0; on_disk < 2; on_disk++) {
+    hutch_cache *cache = open_cache(on_disk ? scratch("cache").text : NULL, &options);
+    CHECK_OK(put_text(cache, "key", "old"));
+    CHECK_STATUS(HUTCH_TOO_LARGE,
+                 hutch_put_file(cache, KEY("key"), file.text, HUTCH_FILE_COPY, NULL, NULL));
+    CHECK_MISSING(cache, "key");
+    hutch_cache_stats stats = stats_of(cache);
+    CHECK(stats.memory.refusals == 1 && stats.disk.refusals == (uint64_t)on_disk);
+    CHECK(stats.memory.removals == 0 && stats.disk.removals == 0);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 TEST(the_default_limits_hold_without_a_setter) {
   hutch_cache *cache = open_cache(NULL, NULL);
   for (uint32_t i = 0; i < 100; i++) {

@@ -234,8 +234,9 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     guard storage != nil else {
       var isOvertaken = false
-      _ = try removeFromMemory(key, hash, at: moment, by: late, &isOvertaken)
+      let removed = try removeFromMemory(key, hash, at: moment, by: late, &isOvertaken)
       if isOvertaken { return .superseded }
+      memory.noteRefusal(hash, hadEntry: removed != nil)
       var result = PutResult()
       result.version = order.versions.draw()
       result.memory = .tooLarge

@@ -224,6 +224,7 @@ extension Cache {
     let copy = memory.remove(put.entry.key, put.hash, at: moment, condition: condition)
     noteCarriedOut(in: put, had: copy.unowned?.version ?? 0, at: moment)
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
+    if put.result.memory == .tooLarge { memory.noteRefusal(put.hash, hadEntry: copy != nil) }
   }
 
   /// The second half of a put: waits for the commit, and resolves the result and the event. A call

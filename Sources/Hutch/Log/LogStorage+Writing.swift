@@ -135,6 +135,7 @@ extension LogStorage {
     log.counterHash = write.hash
     log.condition = write.condition
     log.copy = write.copy
+    log.isOfRefusal = write.kind == .put
     let file = kind == .put ? write.form?.file : nil
     if kind == .put {
       log.entry = entry

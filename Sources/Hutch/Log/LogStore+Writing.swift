@@ -25,6 +25,8 @@ struct LogWrite {
   /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing, unless a
   /// loss of power or other ages might bring one back.
   var isOfExisting = false
+  /// True: a removal by a put that is refused.
+  var isOfRefusal = false
 
   /// The outcome of a put: stored; too large, or no space: then the entry that was there has been
   /// removed.
@@ -149,7 +151,7 @@ extension LogStore {
     switch write.kind {
     case .put: try put(&write, &record, match, isClean: isClean, at: moment)
     case .remove:
-      if write.existed { counters.removals.countLocked() }
+      if write.existed && !write.isOfRefusal { counters.removals.countLocked() }
       remove(write.key, write.hash, match, at: moment)
     case .touch:
       guard let match, write.existed else { return }

@@ -81,6 +81,16 @@ extension MemoryTier {
     return result
   }
 
+  /// Counts a put whose value was not given to the tier, since it is too large. `hadEntry`: the
+  /// older entry has been removed, which counts as no removal.
+  @inline(never)
+  func noteRefusal(_ hash: UInt64, hadEntry: Bool) {
+    with(hash) { shard, _ in
+      shard.refusals.add(1)
+      if hadEntry { shard.removals.subtract(1) }
+    }
+  }
+
   /// Goes on with a short put, which the policy has been asked about.
   @inline(never)
   func finishShort(_ block: consuming Block, _ hash: UInt64, at: Moment) throws(Failure) {
