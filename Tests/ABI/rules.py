@@ -31,8 +31,8 @@ MUST_NEED = "libsqlite3.so.0"
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-# It has 597,696 bytes; at most 600,000 are allowed, and 500,000 are wanted.
-LARGEST_LIBRARY = 598_100
+# It has 598,384 bytes; at most 600,000 are allowed, and 500,000 are wanted.
+LARGEST_LIBRARY = 598_500
 LONGEST_FILE = {"Sources": 500, "bindings": 500}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
              "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",

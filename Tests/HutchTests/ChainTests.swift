@@ -47,4 +47,30 @@ import Testing
     parts.removeAll()
     _ = opening.close()
   }
+
+  /// Where a million puts of one key wait, each would come by all that are behind it.
+  @Test func aWriteComesByNoReservationThatItCannotOvertake() throws {
+    let order = try WriteOrder.make(Versions(from: 1))
+    let late = LateWrite.allocate(capacity: 101)
+    late.initialize(repeating: WriteOrder.Reservation(), count: 101)
+    defer { late.deallocate() }
+    let hash: UInt64 = 1 << 12
+    for number in 0..<100 { order.reserve(late + number, hash, forLoad: false) }
+    order.reserve(late + 100, hash, forLoad: true)
+    expect(order.length(hash, ofLoads: true) == 1)
+    order.noteWrite(hash, by: late)
+    expect(order.isOvertaken(late + 100))
+    expect(order.length(hash, ofLoads: true) == 0)
+    order.noteWrite(hash, ofCopy: true)
+    order.withdraw(late)
+    expect(order.length(hash, ofLoads: false) == 99)
+    order.noteWrite(hash)
+    expect(!order.hasReservations && !order.isReserved(hash))
+    for number in 1..<100 {
+      expect(order.isOvertaken(late + number))
+      order.withdraw(late + number)
+    }
+    order.withdraw(late + 100)
+    expect(!order.isOvertaken(late) && !order.hasReservations)
+  }
 }

@@ -87,7 +87,9 @@ final class WriteOrder {
   /// Protects the lists below, the reservations that they link, and the clears. A load takes it
   /// five times. Its memory is the cache line before the lists.
   private let lock: LockInPlace
-  /// Lists by hash. The heads change under `lock`, with release, and are looked at without it.
+  /// Two lists by hash, of tasks and of loads: a task overtakes loads alone, and does not walk
+  /// along the tasks, of which any number may wait. The heads change under `lock`, with release,
+  /// and are looked at without it.
   private let buckets: UnsafeMutablePointer<Bucket>
   private static let bucketCount = 1024
   private static let lineSize = 64
@@ -125,7 +127,7 @@ final class WriteOrder {
     lock = LockInPlace(at: memory)
     lock.initialize()
     buckets = (memory + WriteOrder.lineSize)
-      .bindMemory(to: Bucket.self, capacity: WriteOrder.bucketCount)
+      .bindMemory(to: Bucket.self, capacity: 2 * WriteOrder.bucketCount)
   }
 
   static func make(_ versions: Versions) throws(Failure) -> WriteOrder {
@@ -141,13 +143,14 @@ final class WriteOrder {
 
   /// Without reservations most of them take no memory.
   private static var lineCount: Int {
-    1 + bucketCount * MemoryLayout<Bucket>.stride / lineSize
+    1 + 2 * bucketCount * MemoryLayout<Bucket>.stride / lineSize
   }
 
   // MARK: reservations
 
   /// The right to write a key later. It is linked into the lists by its address, which does not
-  /// change before it is withdrawn. Only the order uses its fields.
+  /// change before it is withdrawn. Only the order uses its fields. One that is overtaken stays so:
+  /// it leaves its list at once, and no later write comes by it.
   struct Reservation {
     fileprivate var hash: UInt64 = 0
     fileprivate(set) var version: UInt64 = 0
@@ -158,8 +161,8 @@ final class WriteOrder {
     fileprivate var previous: LateWrite?
   }
 
-  private func bucket(_ hash: UInt64) -> UnsafeMutablePointer<Bucket> {
-    buckets + KeyedHash.place(of: hash, mask: WriteOrder.bucketCount - 1)
+  private func bucket(_ hash: UInt64, ofLoads: Bool) -> UnsafeMutablePointer<Bucket> {
+    buckets + 2 * KeyedHash.place(of: hash, mask: WriteOrder.bucketCount - 1) + (ofLoads ? 1 : 0)
   }
 
   private func first(_ bucket: UnsafeMutablePointer<Bucket>) -> LateWrite? {
@@ -173,7 +176,7 @@ final class WriteOrder {
   /// Makes a reservation; the caller owes `withdraw`. For a load the key's stripe is held.
   func reserve(_ late: LateWrite, _ hash: UInt64, forLoad isLoads: Bool) {
     lock.lock()
-    let bucket = bucket(hash)
+    let bucket = bucket(hash, ofLoads: isLoads)
     late.pointee.hash = hash
     late.pointee.version = versions.draw()
     late.pointee.isLoads = isLoads
@@ -189,12 +192,15 @@ final class WriteOrder {
   func withdraw(_ late: LateWrite) {
     lock.lock()
     defer { lock.unlock() }
-    guard late.pointee.isListed else { return }
+    if late.pointee.isListed { unlist(late) }
+  }
+
+  private func unlist(_ late: LateWrite) {
     late.pointee.isListed = false
     if let previous = late.pointee.previous {
       previous.pointee.next = late.pointee.next
     } else {
-      setFirst(bucket(late.pointee.hash), late.pointee.next)
+      setFirst(bucket(late.pointee.hash, ofLoads: late.pointee.isLoads), late.pointee.next)
     }
     late.pointee.next?.pointee.previous = late.pointee.previous
     late.pointee.next = nil
@@ -212,7 +218,8 @@ final class WriteOrder {
 
   @inline(never)
   private func isListed(_ hash: UInt64) -> Bool {
-    bucket(hash).pointee.load(ordering: .acquiring) != 0
+    let tasks = bucket(hash, ofLoads: false)
+    return tasks[0].load(ordering: .acquiring) | tasks[1].load(ordering: .acquiring) != 0
   }
 
   /// A write of a key is done in this critical section: the key's stripe is held. `late`: the
@@ -225,13 +232,32 @@ final class WriteOrder {
   @inline(never)
   private func overtake(_ hash: UInt64, by late: LateWrite?, ofCopy: Bool) {
     lock.lock()
-    var next = first(bucket(hash))
-    while let other = next {
-      next = other.pointee.next
-      guard other.pointee.hash == hash, other != late else { continue }
-      if other.pointee.isLoads || (late == nil && !ofCopy) { other.pointee.isOvertaken = true }
+    var ofLoads = true
+    while true {
+      var next = first(bucket(hash, ofLoads: ofLoads))
+      while let other = next {
+        next = other.pointee.next
+        guard other.pointee.hash == hash, other != late else { continue }
+        other.pointee.isOvertaken = true
+        unlist(other)
+      }
+      guard ofLoads, late == nil, !ofCopy else { break }
+      ofLoads = false
     }
     lock.unlock()
+  }
+
+  /// How many tasks, or loads, of this hash a write comes by: for tests.
+  func length(_ hash: UInt64, ofLoads: Bool) -> Int {
+    lock.lock()
+    defer { lock.unlock() }
+    var length = 0
+    var next = first(bucket(hash, ofLoads: ofLoads))
+    while let late = next {
+      length += 1
+      next = late.pointee.next
+    }
+    return length
   }
 
   /// True if a later write has been done. Under the key's stripe the answer holds until the stripe
