@@ -427,6 +427,18 @@ TEST(words_name_what_was_refused) {
   CHECK(strstr(hutch_error_words(), "x/the end: "));
   CHECK(strstr(hutch_error_words(), "Not a directory"));
   CHECK(strcmp(hutch_error_words(), last_error().words) == 0);
+  /* They are UTF-8, whatever the path is: what belongs to no character is a question mark. Here a
+     byte alone, a surrogate, more bytes than needed, too large a number, and parts of characters. */
+  const char *any = "/dev/null/a\xff""b\xed\xa0\x80""c\xc0\xafg\xe0\x9f\xbfh\xf0\x8f\xbf\xbf"
+                    "d\xf4\x90\x80\x80""e\xe2\x82""f\xf0\x9f\x98";
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(any, NULL, &opened));
+  CHECK(strncmp(hutch_error_words(), "/dev/null/a?b???c??g???h????d????e??f???: ", 42) == 0);
+  const char *text = "/dev/null/\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80"
+                     "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf: ";
+  char path[64] = {0};
+  memcpy(path, text, strlen(text) - 2);
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(path, NULL, &opened));
+  CHECK(strncmp(hutch_error_words(), text, strlen(text)) == 0);
   finish();
 }
 

@@ -94,6 +94,33 @@ enum ThreadState {
       append(why)
     }
     target[used] = 0
+    replaceOthers(target)
+  }
+
+  /// Puts a question mark for each byte of a text that belongs to no character of UTF-8: a path and
+  /// the words of a host have any bytes.
+  private static func replaceOthers(_ text: UnsafeMutableRawBufferPointer) {
+    var start = 0
+    while text[start] != 0 {
+      let size = (~text[start]).leadingZeroBitCount
+      var end = start + 1
+      if size > 0 {
+        var scalar = UInt32(text[start] & 0x7F >> UInt8(size))
+        while end < start + size, text[end] & 0xC0 == 0x80 {
+          scalar = scalar << 6 | UInt32(text[end] & 0x3F)
+          end += 1
+        }
+        // Neither longer than needed, nor a surrogate, nor above the last one.
+        let least: UInt32 = size == 2 ? 0x80 : 1 << UInt32(5 * size - 4)
+        if size > 4 || end < start + max(size, 2) || scalar < least || scalar >> 11 == 0x1B
+          || scalar > 0x10FFFF
+        {
+          text[start] = 0x3F
+          end = start + 1
+        }
+      }
+      start = end
+    }
   }
 
   private static var longestSubject: Int { 100 }
