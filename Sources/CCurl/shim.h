@@ -68,9 +68,14 @@ static inline int hutch_curl_callbacks(
 }
 
 // A socket for a connection; close-on-exec, which libcurl's own are not: a program that the host
-// starts would keep the connection.
+// starts would keep the connection. Nor has it the number of a standard stream: a host that has
+// closed one may still write to it, and would write to the server.
 static inline curl_socket_t hutch_curl_socket(const struct curl_sockaddr *address) {
-  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  int low = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  if (low < 0 || low > 2) return low;
+  int high = hutch_duplicate(low);
+  close(low);
+  return high;
 }
 static inline curl_socket_t hutch_curl_open(void *context, curlsocktype purpose,
                                             struct curl_sockaddr *address) {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -783,6 +784,20 @@ TEST(a_port_needs_a_descriptor) {
   CHECK(!port);
   while (count > 0) close(held[--count]);
   CHECK_OK(hutch_port_create(&port));
+  hutch_port_release(port);
+}
+
+/* What the host writes to a stream that it has closed would come into the port, and its reads would
+   take what the port has to say. */
+TEST(a_ports_descriptor_is_none_of_the_standard_streams) {
+  int kept = fcntl(0, F_DUPFD_CLOEXEC, 3);
+  CHECK(kept > 2 && close(0) == 0);
+  hutch_port *port = NULL;
+  CHECK_OK(hutch_port_create(&port));
+  CHECK(hutch_port_fd(port) > 2);
+  CHECK(fcntl(hutch_port_fd(port), F_GETFD) & FD_CLOEXEC);
+  CHECK(fcntl(0, F_GETFD) == -1);
+  CHECK(dup2(kept, 0) == 0 && close(kept) == 0);
   hutch_port_release(port);
 }
 

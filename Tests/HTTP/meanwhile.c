@@ -523,3 +523,16 @@ TEST(a_connection_is_not_for_programs_that_the_host_starts) {
   CHECK_EQUAL(0, inherited_connections());
   end_session(session);
 }
+
+/* A host that has closed a standard stream may still write to it: to the server, if a connection
+   had its number. The connection stays open after the request. */
+TEST(a_connection_is_none_of_the_standard_streams) {
+  hutch_http_session *session = new_session(NULL);
+  int kept = fcntl(0, F_DUPFD_CLOEXEC, 3);
+  CHECK(kept > 2 && close(0) == 0);
+  hutch_http_request request = get(url_of("plain", "/hello.txt"));
+  hutch_http_task_release(fetch(session, &request));
+  CHECK(fcntl(0, F_GETFD) == -1);
+  CHECK(dup2(kept, 0) == 0 && close(kept) == 0);
+  end_session(session);
+}

@@ -34,8 +34,8 @@ enum Files {
   }
 
   /// A descriptor whose number is not that of a standard stream. A host that has closed one may
-  /// still write to it, and would write into a file of the cache.
-  private static func aboveStreams(_ number: Int32) -> Int32? {
+  /// still write to it, and would write into a file of the cache. Nil: `errno` has the reason.
+  static func aboveStreams(_ number: Int32) -> Int32? {
     if _fastPath(number > 2) { return number }
     let low = Descriptor(owning: number)
     let high = hutch_duplicate(low.number)

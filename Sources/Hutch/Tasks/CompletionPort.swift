@@ -22,8 +22,10 @@ final class CompletionPort {
 
   /// Delegates: see Copying.
   convenience init() throws(Failure) {
-    let descriptor = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
-    guard descriptor >= 0 else { throw .system("cannot make an eventfd") }
+    let number = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
+    guard number >= 0, let descriptor = Files.aboveStreams(number) else {
+      throw .system("cannot make an eventfd")
+    }
     self.init(descriptor)
     Process.watchForks()
   }

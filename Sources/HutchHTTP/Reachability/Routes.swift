@@ -37,8 +37,10 @@ final class Routes {
 
   private static func open(_ groups: UInt32) throws(Failure) -> Int32 {
     let type = Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
-    let socket = socket(AF_NETLINK, type, NETLINK_ROUTE)
-    guard socket >= 0 else { throw .system("cannot make a socket of netlink") }
+    let number = socket(AF_NETLINK, type, NETLINK_ROUTE)
+    guard number >= 0, let socket = Files.aboveStreams(number) else {
+      throw .system("cannot make a socket of netlink")
+    }
     var address = sockaddr_nl()
     address.nl_family = sa_family_t(AF_NETLINK)
     address.nl_groups = groups

@@ -25,7 +25,8 @@ final class Sockets {
   convenience init() throws(Failure) {
     let events = try Allocation.array(epoll_event.self, Sockets.most)
     let watched = epoll_create1(Int32(EPOLL_CLOEXEC))
-    let waker = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
+    let number = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
+    let waker = number >= 0 ? Files.aboveStreams(number) ?? -1 : -1
     var event = epoll_event(events: EPOLLIN.rawValue, data: epoll_data_t(fd: waker))
     guard watched >= 0, waker >= 0, epoll_ctl(watched, EPOLL_CTL_ADD, waker, &event) == 0,
       let multi = curl_multi_init()
