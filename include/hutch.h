@@ -52,7 +52,9 @@
  *   function waits for a reader, except a put for which a database's log has no room (see THE
  *   DIRECTORY). The library calls no callback while it holds a lock of its own. A callback
  *   returns: it does not leave by longjmp or by an exception of C++. A signal handler calls no
- *   function of the library, and no thread is cancelled (pthread_cancel) within one.
+ *   function of the library, and no thread is cancelled (pthread_cancel) within one. A call needs
+ *   at most 64 KiB of its thread's stack, beside what callbacks need, and may change errno.
+ *   dlclose does not unload the library.
  *
  * The notes at the end of this header describe processes that share a directory, fork,
  * the directory itself, what a crash leaves, and write-on-eviction.
@@ -367,7 +369,8 @@ HUTCH_API const char *hutch_status_text(hutch_status status);
  *
  * The text is the one in hutch_error: the path if there is one, what failed, the number
  * that was refused, and the system's reason. The result is never NULL; it is "" if this
- * thread has had no failure. It is valid until the thread's next failure. Since 0.1.
+ * thread has had no failure. It is valid until the thread's next failure. It is UTF-8: a path
+ * or words of the host that are not have question marks in it. Since 0.1.
  */
 HUTCH_API const char *hutch_error_words(void);
 
@@ -1579,6 +1582,7 @@ HUTCH_API hutch_status hutch_loading_wait(hutch_loading *loading, int64_t timeou
  * that wait. They also get a value that could not be stored: HUTCH_PARTIAL,
  * HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: the value
  * is not stored, since the key was written during the load, or the lead has passed on.
+ * HUTCH_CLOSED: the cache was closed during the load, and no caller gets the value.
  * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: this caller has answered or
  * abandoned the load, or never led it. Since 0.1.
  */
@@ -2211,12 +2215,15 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   directories. The parent is unharmed in every case. A handler that pthread_atfork runs
  *   before a fork must not call the library. The library does not know other users of
  *   SQLite within the process: if one of them is active on another thread at the fork,
- *   SQLite's own locks stay locked in the child for ever.
+ *   SQLite's own locks stay locked in the child for ever. A program that is started by exec has
+ *   none of the library's descriptors.
  *
  * THE DIRECTORY
  *   A directory that hutch_open makes has mode 0700. Its files belong to the library. Keys,
  *   and values without a codec, are not encrypted. The library refuses a directory on a
- *   network file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
+ *   network file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY). A process with
+ *   a limit of the size of files (RLIMIT_FSIZE) ignores SIGXFSZ, which else ends it where a
+ *   file would be larger; the write then fails.
  *   HUTCH_STORAGE_LOG: an index ("hutch-index") and a log ("hutch-log"), as the next section
  *   says; in place of a database it has a mark that tells older libraries not to make one.
  *   The other kinds: a SQLite database ("manifest.sqlite"). While the directory is open, no

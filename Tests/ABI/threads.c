@@ -497,3 +497,46 @@ TEST(a_cache_may_be_closed_while_others_use_it) {
       free(s);
     }
 }
+
+/* The calls that go deepest, in a thread with as little stack as hutch.h promises to do with. */
+static void *call_with_little_stack(void *directory) {
+  hutch_cache *cache = open_cache(directory, NULL);
+  CHECK_OK(put_text(cache, "small", "value"));
+  CHECK_OK(put_size(cache, "large", 3 << 20));
+  CHECK_OK(hutch_flush(cache));
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_value *value = NULL;
+  CHECK_OK(hutch_get(disk, KEY("large"), &value));
+  hutch_value_release(value);
+  hutch_cursor *cursor = NULL;
+  CHECK_OK(hutch_cursor_create_ordered(disk, HUTCH_ORDER_ACCESS, &cursor));
+  const void *key;
+  size_t size;
+  while (hutch_cursor_next(cursor, &key, &size) == HUTCH_OK) CHECK(size == 5);
+  hutch_cursor_release(cursor);
+  CHECK_OK(hutch_check(cache, 0, NULL));
+  CHECK_OK(hutch_maintain(cache, 0));
+  path other = scratch("other");
+  hutch_cache *target = open_cache(other.text, NULL);
+  CHECK_OK(hutch_copy(cache, target, NULL));
+  CHECK_OK(hutch_remove_tagged(target, KEY("tag"), NULL));
+  CHECK_OK(hutch_remove_prefix(target, KEY("small"), NULL));
+  CHECK_OK(hutch_close(target));
+  CHECK_OK(hutch_destroy(other.text));
+  CHECK_OK(hutch_clear(cache));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  return NULL;
+}
+
+TEST(a_call_needs_little_stack) {
+  if (SANITIZED_BY > 1) return;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  CHECK(pthread_attr_init(&attributes) == 0);
+  CHECK(pthread_attr_setstacksize(&attributes, 64 << 10) == 0);
+  path directory = scratch("cache");
+  CHECK(pthread_create(&thread, &attributes, call_with_little_stack, directory.text) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  pthread_attr_destroy(&attributes);
+}
